@@ -1,0 +1,41 @@
+# Everything runs in .venv; PYTHON makes it. On a machine whose package index has several builds of torch, say which
+# with TORCH_ARGS, for example TORCH_ARGS='--index-url ADDRESS_OF_THE_CPU_BUILDS'.
+PYTHON ?= python3.11
+TORCH_ARGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+export HF_HUB_OFFLINE = 1
+export PREFECT_SERVER_ANALYTICS_ENABLED = false
+export DO_NOT_TRACK = 1
+
+.PHONY: run test test-fast lint install clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): constraints.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0' $(TORCH_ARGS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(INSTALLED)
+	@$(BIN)/gristmill model fetch
+	@mkdir -p "$${GRISTMILL_DATA:-data}/inbox" && cp -R data/samples/. "$${GRISTMILL_DATA:-data}/inbox/"
+	@$(BIN)/python -m flows.extract
+
+test: $(INSTALLED)
+	@$(BIN)/gristmill model fetch
+	@$(BIN)/python -m pytest tests
+
+test-fast: $(INSTALLED)
+	@$(BIN)/python -m pytest tests/unit
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

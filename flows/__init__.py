@@ -1,0 +1,1 @@
+"""The flows: only the order of steps."""

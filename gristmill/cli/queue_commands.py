@@ -1,0 +1,123 @@
+"""`gristmill queue`: what waits for another attempt or is dead, and what a person can do about it."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gristmill.errors import SetupError
+from gristmill.faults import FaultCode
+from gristmill.pipeline import Pipeline
+from gristmill.settings import Settings, load_settings
+from gristmill.store import QueueRow, RecordState
+
+app = typer.Typer(help="Records that wait for another attempt, and dead ones.", no_args_is_help=True)
+
+Data = Annotated[Path | None, typer.Option(help="Data folder.")]
+SchemaName = Annotated[str | None, typer.Option(help="Only records of this schema.")]
+Code = Annotated[FaultCode | None, typer.Option(help="Only records whose last fault has this code.")]
+RecordId = Annotated[str | None, typer.Argument(help="Only the record of this id.")]
+All = Annotated[bool, typer.Option("--all", help="All of them, when nothing else selects.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")]
+
+
+@app.command("ls")
+def list_records(
+    dead: Annotated[bool, typer.Option("--dead", help="The dead ones instead of the queued ones.")] = False,
+    schema: SchemaName = None,
+    fault: Code = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at the most.")] = 50,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """List queued records, the next due first."""
+    queue = _existing(load_settings(data=data)).queue
+    states = [RecordState.DEAD] if dead else [RecordState.QUEUED]
+    rows = queue.rows(states, schema=schema, fault=fault, limit=limit)
+    if as_json:
+        typer.echo(json.dumps([_as_json(row) for row in rows], ensure_ascii=False, indent=1))
+        return
+    if not rows:
+        typer.echo(f"no {states[0]} records")
+        return
+    typer.echo(f"{'id':<28} {'schema':<12} {'file:line':<28} {'tries':>5}  {'fault':<13} {'next':<12} due")
+    for row in rows:
+        place = f"{row.file}:{row.line}"
+        code = row.fault.code.value if row.fault else ""
+        due = "" if dead else _due(row.due_at)
+        typer.echo(
+            f"{row.record_id[:28]:<28} {row.schema:<12} {place[:28]:<28} {row.attempts:>5}  {code:<13} "
+            f"{'' if dead else row.preset:<12} {due}".rstrip()
+        )
+
+
+@app.command("show")
+def show(
+    record_id: Annotated[str, typer.Argument(help="The record's id.")], data: Data = None, as_json: AsJson = False
+) -> None:
+    """Show everything about a record: its state, its last fault with details, its input line."""
+    queue = _existing(load_settings(data=data)).queue
+    rows = queue.rows(list(RecordState), record_id=record_id)
+    if not rows:
+        raise SetupError(f"no record has the id {record_id!r}; `gristmill queue ls` lists those that wait")
+    shown = [_as_json(row) | {"input": queue.raw(row.pk).decode("utf-8", errors="backslashreplace")} for row in rows]
+    if as_json:
+        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+        return
+    for record in shown:
+        for key, value in record.items():
+            typer.echo(f"{key:<10} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+        typer.echo("")
+
+
+@app.command("requeue")
+def requeue(
+    record_id: RecordId = None, schema: SchemaName = None, fault: Code = None, every: All = False, data: Data = None
+) -> None:
+    """Make queued and dead records due now, with a fresh set of attempts."""
+    _needs_selection(record_id, schema, fault, every, "requeue")
+    moved = _existing(load_settings(data=data)).requeue(schema=schema, fault=fault, record_id=record_id)
+    typer.echo(f"{moved} records are due now; the next retry run tries them (python -m flows.drain_retries)")
+
+
+@app.command("drop")
+def drop(
+    record_id: RecordId = None, schema: SchemaName = None, fault: Code = None, every: All = False, data: Data = None
+) -> None:
+    """Give queued records up: they are dead, and stand in the dead file."""
+    _needs_selection(record_id, schema, fault, every, "drop")
+    moved = _existing(load_settings(data=data)).drop(schema=schema, fault=fault, record_id=record_id)
+    typer.echo(f"{moved} records are dead now; their lines stand in the dead folder")
+
+
+def _needs_selection(record_id: Any, schema: Any, fault: Any, every: bool, verb: str) -> None:
+    if not (record_id or schema or fault or every):
+        raise SetupError(f"nothing selected, nothing done; give an id, --schema, --fault or --all to {verb}")
+
+
+def _existing(settings: Settings) -> Pipeline:
+    file = settings.data / "gristmill.sqlite3"
+    if not settings.database_url.get_secret_value() and not file.is_file():
+        raise SetupError(f"no queue in {settings.data}: {file.name} is not there; give --data or set GRISTMILL_DATA")
+    return Pipeline(settings)
+
+
+def _as_json(row: QueueRow) -> dict[str, Any]:
+    return {
+        "id": row.record_id,
+        "schema": row.schema,
+        "file": row.file,
+        "line": row.line,
+        "state": row.state.value,
+        "attempts": row.attempts,
+        "preset": row.preset,
+        "due": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row.due_at)),
+        "error": row.fault.as_json() if row.fault else None,
+    }
+
+
+def _due(due_at: float) -> str:
+    seconds = due_at - time.time()
+    return "now" if seconds <= 0 else f"in {seconds / 60:.0f} min" if seconds >= 60 else f"in {seconds:.0f} s"

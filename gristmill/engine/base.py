@@ -1,0 +1,85 @@
+"""What every way of running a model shares: requests in, candidates or faults out. No torch here."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from gristmill.faults import Fault
+from gristmill.presets import Preset
+from gristmill.records import Record
+from gristmill.schema import Schema
+
+
+class FinishReason(StrEnum):
+    """How a row ended: by itself, at its token budget, or stopped because it ran in place."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    DEGENERATE = "degenerate"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One attempt to be made. `key` is the caller's handle and comes back with the outcome.
+
+    Randomness depends on the engine's seed, the record's id and `attempt` (from 1) alone.
+    """
+
+    key: int
+    record: Record
+    schema: Schema
+    preset: Preset
+    max_new_tokens: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What an attempt produced, not yet judged. Token counts are in tokens of the model's vocabulary."""
+
+    key: int
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt that produced no candidate."""
+
+    key: int
+    fault: Fault
+
+
+Outcome = Candidate | Failed
+Started = Callable[[Sequence[Request]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model behind an engine. `fingerprint` is the same for the same weights, tokenizer and configuration."""
+
+    name: str
+    fingerprint: str
+    device: str
+    dtype: str
+    context_tokens: int
+    notes: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """One loaded model. An engine is not thread-safe: one caller at a time."""
+
+    @property
+    def model(self) -> ModelInfo:
+        """What is loaded."""
+
+    def generate(self, requests: Iterable[Request], started: Started) -> Iterator[Outcome]:
+        """Yield one outcome for each request, in the order in which they finish.
+
+        Requests are taken from the iterable as room appears. `started` is called with the requests that are about
+        to enter the model, before they cost anything; a request refused beforehand is not among them. Closing the
+        iterator stops the work.
+        """

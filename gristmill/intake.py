@@ -1,0 +1,212 @@
+"""The inbox: which files are ready, whether their content is known, and how they get into the store."""
+
+import gzip
+import hashlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from gristmill.errors import SchemaError, StorageError
+from gristmill.records import read_lines
+from gristmill.schema import Schema, load_schema
+from gristmill.store import FileRow, Ledger
+from gristmill.store.database import storage_errors
+
+log = logging.getLogger(__name__)
+
+_SUFFIXES = (".jsonl", ".jsonl.gz")
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What happened to one file of the inbox: taken in now, or known from before."""
+
+    path: Path
+    file: FileRow
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A file that stays where it is, and why, in a sentence that says what to do."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What, beside the content, makes a file's work the same work: preset and model. `again` makes it new."""
+
+    preset: str
+    model_fingerprint: str
+    model_name: str
+    again: str = ""
+
+
+def inbox_files(inbox: Path) -> list[tuple[Path, str | None]]:
+    """JSONL files of the inbox with the schema that their folder names, in the order of their names.
+
+    Hidden files and those that a copy in progress leaves (`.part`, `.tmp`) are none.
+    """
+    found: list[tuple[Path, str | None]] = []
+    for path in sorted(p for p in inbox.rglob("*") if p.is_file()):
+        parts = path.relative_to(inbox).parts
+        if len(parts) <= 2 and path.name.endswith(_SUFFIXES) and not any(part.startswith(".") for part in parts):
+            found.append((path, parts[0] if len(parts) == 2 else None))
+    return found
+
+
+def strangers(inbox: Path) -> list[Path]:
+    """Files of the inbox that are not JSONL, or lie too deep: nobody would ever take them."""
+    known = {path for path, _ in inbox_files(inbox)}
+    unfinished = (".part", ".tmp", ".crdownload")
+    return sorted(
+        p
+        for p in inbox.rglob("*")
+        if p.is_file()
+        and p not in known
+        and not any(part.startswith(".") for part in p.relative_to(inbox).parts)
+        and not p.name.endswith(unfinished)
+    )
+
+
+def settled(paths: Sequence[Path], seconds: float) -> tuple[list[Path], list[Path]]:
+    """Split files into those whose size and time have been still for `seconds`, and those being written.
+
+    Waits for at most `seconds` when a file changed just now.
+    """
+    before = {path: _stamp(path) for path in paths}
+    youngest = max((mtime for _, mtime in before.values()), default=0.0)
+    wait = min(seconds, youngest + seconds - time.time())
+    if wait > 0:
+        time.sleep(wait)
+    still = [path for path in paths if _stamp(path) == before[path]]
+    return still, [path for path in paths if path not in still]
+
+
+def take_in(
+    path: Path,
+    schema: Schema,
+    *,
+    ledger: Ledger,
+    run_id: str,
+    identity: Identity,
+) -> Taken:
+    """Read a file into the store unless its content was done before for the same schema, preset and model.
+
+    Raises:
+        StorageError: the file can't be read or the store not written; nothing of the file is half in.
+    """
+    name = output_name(path)
+    with storage_errors(str(path)):
+        content = _digest(path)
+        key = _key(content, schema, identity)
+        known = ledger.find_file(key)
+        if known is not None:
+            return Taken(path, known, known=True)
+        with opened(path) as source:
+            file = ledger.add_file(
+                run_id,
+                read_lines(source, name),
+                key=key,
+                content_sha256=content,
+                schema=schema.name,
+                preset=identity.preset,
+                model=identity.model_name,
+                name=name,
+            )
+    return Taken(path, file, known=False)
+
+
+def archive(path: Path, folder: Path, file: FileRow) -> Path:
+    """Move a taken file out of the inbox; a name that is taken by other content gets a number behind it."""
+    target_folder = folder / file.schema
+    with storage_errors(str(folder)):
+        target_folder.mkdir(parents=True, exist_ok=True)
+        suffix = next(s for s in reversed(_SUFFIXES) if path.name.endswith(s))
+        stem = path.name.removesuffix(suffix)
+        target, number = target_folder / path.name, 1
+        while target.exists() and _digest(target) != _digest(path):
+            number += 1
+            target = target_folder / f"{stem}-{number}{suffix}"
+        path.replace(target)
+    return target
+
+
+def output_name(path: Path) -> str:
+    """The name under which a file's results appear: its own without the ending, safe as a file name anywhere."""
+    name = path.name
+    for suffix in reversed(_SUFFIXES):
+        name = name.removesuffix(suffix)
+    return re.sub(r"[^\w.()+-]+", "_", name)[:150].strip(".") or "unnamed"
+
+
+def schema_for(folder_schema: str | None, default: str | None, schemas: Path) -> Schema:
+    """The schema of an inbox file: its folder's name, else the default.
+
+    Raises:
+        SchemaError: neither is given, or the schema can't be used.
+    """
+    name = folder_schema or default
+    if name is None:
+        raise SchemaError(
+            "the file lies directly in the inbox and no schema was given; put it into inbox/SCHEMA/ or pass schema"
+        )
+    return load_schema(name, schemas)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a JSONL file for reading lines as bytes, unpacking gzip.
+
+    Raises:
+        StorageError: a gzip file is damaged or cut short.
+    """
+    if path.suffix != ".gz":
+        with path.open("rb") as file:
+            yield file
+        return
+    try:
+        with gzip.open(path, "rb") as unpacked:
+            yield cast(IO[bytes], unpacked)
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise StorageError(f"{path}: the gzip file is damaged or cut short: {error}; copy it again") from error
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with opened(path) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _key(content: str, schema: Schema, identity: Identity) -> str:
+    parts = (content, schema.name, schema.fingerprint, identity.preset, identity.model_fingerprint, identity.again)
+    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
+
+
+def _stamp(path: Path) -> tuple[int, float]:
+    status = path.stat()
+    return status.st_size, status.st_mtime
+
+
+def writable(folder: Path) -> None:
+    """Make a folder and see that a file can be written there.
+
+    Raises:
+        StorageError: it can't.
+    """
+    with storage_errors(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.write_bytes(b"x")
+        probe.unlink()

@@ -1,0 +1,42 @@
+"""Exact match per field against the right answers that some input lines carry."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from gristmill.schema import Schema
+
+
+class Accuracy:
+    """Counts, per top-level field of a schema, how often an accepted output equals `gold`.
+
+    A field that `gold` leaves out is right when the output leaves it out or null too. Values are compared after
+    validation, so that "12.5" and "12.50" are the same money. Records without an accepted output count as wrong.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._fields = {
+            info.alias or name: TypeAdapter(info.rebuild_annotation())
+            for name, info in schema.model.model_fields.items()
+        }
+        self.records = 0
+        self.right = dict.fromkeys(self._fields, 0)
+
+    def add(self, output: Mapping[str, Any] | None, gold: Mapping[str, Any]) -> None:
+        """Count one record; `output` is None where none was accepted."""
+        self.records += 1
+        if output is None:
+            return
+        for name in self._fields:
+            if self._value(name, output) == self._value(name, gold):
+                self.right[name] += 1
+
+    def _value(self, name: str, values: Mapping[str, Any]) -> Any:
+        value = values.get(name)
+        if value is None:
+            return None
+        try:
+            return self._fields[name].validate_python(value, strict=False)
+        except ValidationError:
+            return value

@@ -1,0 +1,177 @@
+"""Schemas: a Pydantic model with its instruction, its worked examples and the prompt's template."""
+
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from string import Formatter
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from gristmill.errors import SchemaError
+from gristmill.presets import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A worked example: the text of a record, the right output, and other fields that the prompt's template uses."""
+
+    text: str
+    output: BaseModel
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What an output must satisfy and how to ask for it.
+
+    The instruction is the docstring of `model`; `template` is a `str.format` template over the record's fields
+    (`{text}` and any other) for the user's turn.
+    """
+
+    name: str
+    model: type[BaseModel]
+    examples: tuple[Example, ...] = ()
+    template: str = "{text}"
+
+    def __post_init__(self) -> None:
+        for number, example in enumerate(self.examples, start=1):
+            if not isinstance(example.output, self.model):
+                raise SchemaError(
+                    f"schema {self.name!r}: the output of example {number} is a {type(example.output).__name__}, "
+                    f"not a {self.model.__name__}; give it an instance of the class"
+                )
+        try:
+            names = {name for _, name, _, _ in Formatter().parse(self.template) if name is not None}
+        except ValueError as error:
+            raise SchemaError(
+                f"schema {self.name!r}: PROMPT is not a template: {error}; double the braces that are meant as text"
+            ) from error
+        if "text" not in names:
+            raise SchemaError(f"schema {self.name!r}: PROMPT has no {{text}}, so no record would reach the model")
+
+    @property
+    def instruction(self) -> str:
+        """The class's docstring, or a general sentence where it has none of its own."""
+        own = self.model.__doc__
+        return inspect.cleandoc(own) if own else "Read the text and fill in its data."
+
+    @cached_property
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON Schema that Pydantic prints for the model.
+
+        Raises:
+            SchemaError: Pydantic can't print one, for example because of a field that holds a callable.
+        """
+        try:
+            return self.model.model_json_schema()
+        except Exception as error:
+            raise SchemaError(
+                f"schema {self.name!r} has no JSON Schema: {str(error).splitlines()[0]}; change that field's type"
+            ) from error
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of all that shapes the prompt and the grammar: the same digest means the same question."""
+        content = {
+            "json_schema": self.json_schema,
+            "instruction": self.instruction,
+            "template": self.template,
+            "examples": [[e.text, dump(e.output), dict(e.fields)] for e in self.examples],
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def dump(output: BaseModel) -> dict[str, Any]:
+    """An output as plain JSON values, without the fields that nobody set: what examples and outbox show."""
+    return output.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def schema_of(model: type[BaseModel], examples: Sequence[Example] | None = None) -> Schema:
+    """The schema of a class: its examples and template stand beside it in its module unless given here."""
+    module = sys.modules.get(model.__module__)
+    if examples is None:
+        beside = getattr(module, "EXAMPLES", ())
+        examples = [e for e in beside if isinstance(e, Example) and isinstance(e.output, model)]
+    template = getattr(module, "PROMPT", None)
+    name = _snake(model.__name__)
+    return Schema(name, model, tuple(examples), template if isinstance(template, str) else "{text}")
+
+
+def schema_names(folder: Path) -> list[str]:
+    """Names of the schemas in a folder: its Python files, without those that start with an underscore."""
+    return sorted(p.stem for p in folder.glob("*.py") if not p.name.startswith("_"))
+
+
+def load_schema(name: str, folder: Path) -> Schema:
+    """Import `folder/name.py` and make a schema of the class in it.
+
+    The class is the one that `EXAMPLES` are instances of; without examples, the one named like the file
+    (`purchase_order.py`: `PurchaseOrder`); else the only model that the file defines.
+
+    Raises:
+        SchemaError: no such file, it fails to import, or the class is not to be told; the message names the way out.
+    """
+    names = schema_names(folder)
+    if name not in names:
+        if not folder.is_dir():
+            raise SchemaError(f"no schema {name!r}: the schemas folder {folder} does not exist; set GRISTMILL_SCHEMAS")
+        raise SchemaError(f"no schema {name!r} in {folder}; {nearest(name, names)}")
+    module = _import(name, folder / f"{name}.py")
+    model = _output_model(name, module)
+    examples = getattr(module, "EXAMPLES", ())
+    template = getattr(module, "PROMPT", "{text}")
+    if not all(isinstance(e, Example) for e in examples):
+        raise SchemaError(f"schema {name!r}: EXAMPLES must be a list of gristmill.Example(text=..., output=...)")
+    return Schema(name, model, tuple(examples), template)
+
+
+def _import(name: str, path: Path) -> ModuleType:
+    module_name = f"gristmill_schemas.{name}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise SchemaError(f"schema file {path} can't be imported: it is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
+        summary = str(error).splitlines()[0] if str(error) else "no message"
+        raise SchemaError(
+            f"schema file {path.name} fails to import at line {line or '?'}: {type(error).__name__}: {summary}; "
+            "mend the file, nothing was run with it"
+        ) from error
+    return module
+
+
+def _output_model(name: str, module: ModuleType) -> type[BaseModel]:
+    examples = getattr(module, "EXAMPLES", ())
+    if examples and isinstance(examples[0], Example):
+        return type(examples[0].output)
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == module.__name__
+    ]
+    named = [model for model in own if _snake(model.__name__) == name]
+    if len(named) == 1 or len(own) == 1:
+        return (named or own)[0]
+    raise SchemaError(
+        f"schema file {name}.py defines {len(own)} models and none is named like the file; "
+        f"name the output class {''.join(part.title() for part in name.split('_'))} or give it EXAMPLES"
+    )
+
+
+def _snake(camel: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(camel))

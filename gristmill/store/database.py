@@ -1,0 +1,101 @@
+"""Opening the database, and saying in our words what it refuses."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from gristmill.errors import SetupError, StorageError
+from gristmill.store.tables import metadata
+
+_BUSY_SECONDS = 30
+
+
+def open_database(url: str) -> Engine:
+    """Open the database and make its tables where they are missing.
+
+    SQLite runs in WAL mode with every commit on disk before it returns.
+
+    Raises:
+        SetupError: the URL is not one.
+        StorageError: it can't be opened or written.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise SetupError("GRISTMILL_DATABASE_URL is not a database URL; use sqlite:///FILE") from error
+    with storage_errors(parsed.render_as_string(hide_password=True)):
+        if parsed.get_backend_name() == "sqlite" and parsed.database:
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(parsed)
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", _prepare_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+        metadata.create_all(engine)
+    return engine
+
+
+@contextmanager
+def storage_errors(where: str = "the database") -> Iterator[None]:
+    """Translate what the database or the file system refuses into a `StorageError` that says what to do."""
+    try:
+        yield
+    except DBAPIError as error:
+        reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
+        raise StorageError(f"{where}: {reason}; what was committed before is safe; {_way_out(reason)}") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        path = error.filename or where
+        raise StorageError(f"{path}: {reason}; what was committed before is safe; {_way_out(reason)}") from error
+
+
+def _way_out(reason: str) -> str:
+    low = reason.lower()
+    if "full" in low or "no space" in low:
+        return "free some space and run again"
+    if "readonly" in low or "read-only" in low or "permission" in low or "unable to open" in low:
+        return "give the user who runs this the right to write there and run again"
+    if "malformed" in low or "not a database" in low:
+        return "the file is damaged: put a backup in its place, or move it away to start with an empty queue"
+    return "mend that and run again"
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # pysqlite's own transaction handling would begin late and deadlock; we begin ourselves.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    reading = connection.get_execution_options().get("gristmill_reading")
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+class Database:
+    """What the tables' classes share: transactions that write or only read, with errors in our words."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with storage_errors(), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with (
+            storage_errors(),
+            self._engine.connect().execution_options(gristmill_reading=True) as connection,
+            connection.begin(),
+        ):
+            yield connection

@@ -1,0 +1,306 @@
+"""Runs and files: what was taken in, under which name, and what came of it."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import RowMapping, delete, func, insert, select, update
+
+from gristmill.faults import Fault
+from gristmill.presets import get_preset
+from gristmill.records import Line, Record
+from gristmill.store.database import Database
+from gristmill.store.queue import RecordState, owner
+from gristmill.store.tables import attempts, files, records, runs
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run: its kind (`extract`, `retry`, `file`), its parameters, and its times in seconds since 1970."""
+
+    id: str
+    kind: str
+    parameters: Mapping[str, Any]
+    started_at: float
+    ended_at: float | None
+    model_seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """One file that was taken in. `lines` counts those that are not blank."""
+
+    id: int
+    schema: str
+    preset: str
+    name: str
+    output_name: str
+    lines: int
+    duplicate_ids: int
+    run_id: str
+
+
+class Ledger(Database):
+    """Runs and files in the store."""
+
+    def start_run(self, kind: str, parameters: Mapping[str, Any]) -> str:
+        """Open a run and return its id, which sorts by time."""
+        now = time.time()
+        run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(2)}"
+        with self._writing() as db:
+            row = {"id": run_id, "kind": kind, "owner": owner(), "parameters": json.dumps(parameters)}
+            zero = {"model_seconds": 0.0, "notes": "[]", "known_files": "[]"}
+            db.execute(insert(runs).values(**row, **zero, started_at=now))
+        return run_id
+
+    def end_run(self, run_id: str) -> None:
+        """Note the time at which the run ended."""
+        with self._writing() as db:
+            db.execute(update(runs).where(runs.c.id == run_id).values(ended_at=time.time()))
+
+    def run(self, run_id: str) -> RunRow:
+        """The run of that id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        with self._reading() as db:
+            row = db.execute(select(runs).where(runs.c.id == run_id)).mappings().one_or_none()
+        if row is None:
+            raise KeyError(run_id)
+        return RunRow(
+            run_id,
+            row["kind"],
+            json.loads(row["parameters"]),
+            row["started_at"],
+            row["ended_at"],
+            row["model_seconds"],
+            tuple(json.loads(row["notes"])),
+        )
+
+    def note(self, run_id: str, *texts: str) -> None:
+        """Add sentences to what the run's report says beside its numbers."""
+        with self._writing() as db:
+            had = json.loads(db.execute(select(runs.c.notes).where(runs.c.id == run_id)).scalar_one())
+            new = had + [text for text in texts if text not in had]
+            db.execute(update(runs).where(runs.c.id == run_id).values(notes=json.dumps(new)))
+
+    def note_known(self, run_id: str, file_ids: Sequence[int]) -> None:
+        """Remember that files were dropped again whose content was known."""
+        with self._writing() as db:
+            db.execute(update(runs).where(runs.c.id == run_id).values(known_files=json.dumps(list(file_ids))))
+
+    def add_model_seconds(self, run_id: str, seconds: float) -> None:
+        """Add to the time that the run spent in the model."""
+        with self._writing() as db:
+            db.execute(update(runs).where(runs.c.id == run_id).values(model_seconds=runs.c.model_seconds + seconds))
+
+    def find_file(self, key: str) -> FileRow | None:
+        """The file that was completely taken in under this key."""
+        with self._reading() as db:
+            row = db.execute(select(files).where(files.c.key == key, files.c.complete == 1)).mappings().one_or_none()
+        return None if row is None else _file_row(row)
+
+    def add_file(
+        self,
+        run_id: str,
+        lines: Iterable[Line],
+        *,
+        key: str,
+        content_sha256: str,
+        schema: str,
+        preset: str,
+        model: str,
+        name: str,
+        page: int = 2000,
+    ) -> FileRow:
+        """Take a file in: all of its lines or, after a crash, none.
+
+        Lines are written in pages of `page`; the file counts as taken only with the last. Unreadable lines are
+        dead at once. The output's name is `name`, with the first 8 digits of the key behind it where other content
+        has that name.
+        """
+        file_id, output_name = self._begin_file(run_id, key, content_sha256, schema, preset, model, name)
+        budget = get_preset(preset).max_new_tokens
+        now = time.time()
+        count = duplicates = 0
+        seen: set[str] = set()
+        batch: list[dict[str, Any]] = []
+        for line in lines:
+            count += 1
+            row = _record_row(line, output_name)
+            if row["record_id"] in seen:
+                duplicates += 1
+            seen.add(row["record_id"])
+            batch.append(
+                row
+                | {
+                    "file_id": file_id,
+                    "preset": preset,
+                    "max_new_tokens": budget,
+                    "due_at": now,
+                    "run_id": run_id,
+                    "attempts": 0,
+                    "attempts_before_requeue": 0,
+                }
+            )
+            if len(batch) >= page:
+                with self._writing() as db:
+                    db.execute(insert(records), batch)
+                batch = []
+        with self._writing() as db:
+            if batch:
+                db.execute(insert(records), batch)
+            done = {"complete": 1, "lines": count, "duplicate_ids": duplicates}
+            db.execute(update(files).where(files.c.id == file_id).values(**done))
+        return FileRow(file_id, schema, preset, name, output_name, count, duplicates, run_id)
+
+    def _begin_file(
+        self, run_id: str, key: str, content: str, schema: str, preset: str, model: str, name: str
+    ) -> tuple[int, str]:
+        with self._writing() as db:
+            for old in db.execute(select(files.c.id).where(files.c.key == key, files.c.complete == 0)).scalars().all():
+                # A run that died while reading this file; nothing of it was claimable.
+                db.execute(delete(records).where(records.c.file_id == old))
+                db.execute(delete(files).where(files.c.id == old))
+            taken = select(files.c.id).where(files.c.schema == schema, files.c.output_name == name)
+            output_name = f"{name}-{key[:8]}" if db.execute(taken).first() else name
+            row = {"key": key, "content_sha256": content, "schema": schema, "preset": preset, "model": model}
+            row |= {"name": name, "output_name": output_name, "run_id": run_id}
+            zero = {"complete": 0, "lines": 0, "duplicate_ids": 0, "read_at": time.time()}
+            file_id = db.execute(insert(files).values(**row, **zero).returning(files.c.id)).scalar_one()
+            return file_id, output_name
+
+    def files_of_run(self, run_id: str) -> list[FileRow]:
+        """Files that the run took in, found again, or some of whose records it worked on."""
+        touched = select(records.c.file_id).where(records.c.run_id == run_id).distinct()
+        with self._reading() as db:
+            known = json.loads(db.execute(select(runs.c.known_files).where(runs.c.id == run_id)).scalar_one())
+            its_own = files.c.id.in_(touched) | files.c.id.in_(known) | (files.c.run_id == run_id)
+            query = select(files).where(files.c.complete == 1, its_own)
+            return [_file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
+
+    def states_of_file(self, file_id: int) -> dict[RecordState, int]:
+        """How many of the file's records are in each state."""
+        query = select(records.c.state, func.count()).where(records.c.file_id == file_id).group_by(records.c.state)
+        with self._reading() as db:
+            return {RecordState(state): count for state, count in db.execute(query).tuples()}
+
+    def accepted_lines(self, file_id: int) -> Iterator[dict[str, Any]]:
+        """The outbox lines of a file, in input order."""
+        query = (
+            select(records, attempts.c.model, attempts.c.preset.label("by"), attempts.c.finish_reason)
+            .add_columns(attempts.c.prompt_tokens, attempts.c.completion_tokens, files.c.schema)
+            .join(attempts, (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts))
+            .join(files, files.c.id == records.c.file_id)
+            .where(records.c.file_id == file_id, records.c.state == RecordState.ACCEPTED)
+            .order_by(records.c.line)
+        )
+        with self._reading() as db:
+            for row in db.execution_options(yield_per=1000).execute(query).mappings():
+                yield {
+                    "id": row["record_id"],
+                    "line": row["line"],
+                    "schema": row["schema"],
+                    "format": "json",
+                    "output": json.loads(row["output"]),
+                    "attempts": row["attempts"],
+                    "preset": row["by"],
+                    "model": row["model"],
+                    "usage": {
+                        "prompt_tokens": row["prompt_tokens"],
+                        "completion_tokens": row["completion_tokens"],
+                    },
+                    "finish_reason": row["finish_reason"],
+                }
+
+    def dead_lines(self, file_id: int) -> Iterator[tuple[int, bytes, Fault]]:
+        """Line number, bytes and fault of a file's dead records, in input order."""
+        query = (
+            select(records.c.line, records.c.raw, records.c.fault)
+            .where(records.c.file_id == file_id, records.c.state == RecordState.DEAD)
+            .order_by(records.c.line)
+        )
+        with self._reading() as db:
+            for line, raw, fault in db.execution_options(yield_per=1000).execute(query):
+                yield line, raw, Fault.from_json(json.loads(fault))
+
+    def outcomes_of_run(self, run_id: str) -> Iterator[Mapping[str, Any]]:
+        """One mapping per record that the run worked on: schema, state, raw line, output, fault, file."""
+        query = (
+            select(records, files.c.schema, files.c.output_name)
+            .join(files, files.c.id == records.c.file_id)
+            .where(records.c.run_id == run_id, files.c.complete == 1)
+            .order_by(records.c.id)
+        )
+        with self._reading() as db:
+            for row in db.execution_options(yield_per=1000).execute(query).mappings():
+                yield dict(row)
+
+    def attempts_of_run(self, run_id: str) -> Iterator[Mapping[str, Any]]:
+        """One mapping per attempt of the run, with the record's schema."""
+        query = (
+            select(attempts, files.c.schema)
+            .join(records, records.c.id == attempts.c.record_pk)
+            .join(files, files.c.id == records.c.file_id)
+            .where(attempts.c.run_id == run_id)
+            .order_by(attempts.c.id)
+        )
+        with self._reading() as db:
+            for row in db.execution_options(yield_per=1000).execute(query).mappings():
+                yield dict(row)
+
+    def unfinished(self, schemas: Sequence[str] | None = None) -> dict[str, dict[RecordState, int]]:
+        """How many records are waiting, leased or queued, by schema."""
+        query = (
+            select(files.c.schema, records.c.state, func.count())
+            .join(files, files.c.id == records.c.file_id)
+            .where(records.c.state.in_([RecordState.WAITING, RecordState.LEASED, RecordState.QUEUED]))
+            .group_by(files.c.schema, records.c.state)
+        )
+        found: dict[str, dict[RecordState, int]] = {}
+        with self._reading() as db:
+            for schema, state, count in db.execute(query).tuples():
+                if schemas is None or schema in schemas:
+                    found.setdefault(schema, {})[RecordState(state)] = count
+        return found
+
+
+def _record_row(line: Line, output_name: str) -> dict[str, Any]:
+    content = line.content
+    if isinstance(content, Record):
+        return {
+            "line": line.number,
+            "record_id": content.id,
+            "raw": line.raw,
+            "state": RecordState.WAITING.value,
+            "fault_code": None,
+            "fault": None,
+            "ended_at": None,
+        }
+    return {
+        "line": line.number,
+        "record_id": f"{output_name}:{line.number}",
+        "raw": line.raw,
+        "state": RecordState.DEAD.value,
+        "fault_code": content.code.value,
+        "fault": json.dumps(content.as_json()),
+        "ended_at": time.time(),
+    }
+
+
+def _file_row(row: RowMapping) -> FileRow:
+    return FileRow(
+        row["id"],
+        row["schema"],
+        row["preset"],
+        row["name"],
+        row["output_name"],
+        row["lines"],
+        row["duplicate_ids"],
+        row["run_id"],
+    )

@@ -1,0 +1,525 @@
+"""A record's life: waiting, leased, then accepted, queued for another attempt, or dead."""
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import psutil
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, or_, select, update
+
+from gristmill.engine.base import Candidate, Failed, Outcome, Request
+from gristmill.faults import Fault, FaultCode
+from gristmill.policy import Again, Attempt, Dead
+from gristmill.presets import get_preset
+from gristmill.store.database import Database
+from gristmill.store.tables import attempts, files, records
+
+ACCEPTED = "accepted"
+"""The verdict of an attempt whose candidate was accepted; every other verdict is a fault's code."""
+
+
+class RecordState(StrEnum):
+    """Where a record is. Waiting: never tried. Queued: tried, and due again. Leased: some run has it in hand."""
+
+    WAITING = "waiting"
+    LEASED = "leased"
+    ACCEPTED = "accepted"
+    QUEUED = "queued"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Records that one run has in hand, under one lease."""
+
+    lease: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A leased record that is to be generated; `attempt` is the number (from 1) of the attempt to come."""
+
+    pk: int
+    record_id: str
+    raw: bytes
+    schema: str
+    preset: str
+    max_new_tokens: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """An attempt whose candidate waits to be judged."""
+
+    pk: int
+    attempt: int
+    raw: bytes
+    record_id: str
+    schema: str
+    text: str
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found of an attempt: the accepted output as JSON text, or the fault."""
+
+    pk: int
+    attempt: int
+    output: str | None
+    fault: Fault | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A leased record whose last attempt was judged; `history` holds the failed attempts, oldest first."""
+
+    pk: int
+    accepted: bool
+    history: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Where a record goes: accepted, or what the policy decided."""
+
+    pk: int
+    decision: Again | Dead | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One record as `gristmill queue` shows it. Times are seconds since 1970."""
+
+    pk: int
+    record_id: str
+    schema: str
+    file: str
+    line: int
+    state: RecordState
+    attempts: int
+    preset: str
+    due_at: float
+    fault: Fault | None
+
+
+def owner() -> str:
+    """This process, told from every other: host, process id, and when it started."""
+    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+
+def _lives(leased_by: str) -> bool:
+    host, pid, started = leased_by.rsplit(":", 2)
+    if host != socket.gethostname():
+        return True
+    try:
+        return abs(psutil.Process(int(pid)).create_time() - float(started)) < 1
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Queue(Database):
+    """Records in the store."""
+
+    def claim(
+        self,
+        run_id: str,
+        states: Sequence[RecordState],
+        limit: int,
+        *,
+        lease_seconds: float,
+        schemas: Sequence[str],
+        file_ids: Sequence[int] | None = None,
+        due_by: float | None = None,
+    ) -> Claim:
+        """Lease up to `limit` records in `states`, the longest due first; no other run can claim them until
+        `lease_seconds` have passed. Records due after `due_by` (seconds since 1970, default now) stay."""
+        now = time.time()
+        query = (
+            select(records.c.id)
+            .join(files, files.c.id == records.c.file_id)
+            .where(
+                records.c.state.in_(states),
+                records.c.due_at <= (now if due_by is None else due_by),
+                files.c.complete == 1,
+                files.c.schema.in_(schemas),
+            )
+            .order_by(records.c.due_at, records.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True, of=records)
+        )
+        if file_ids is not None:
+            query = query.where(records.c.file_id.in_(file_ids))
+        lease = uuid.uuid4().hex
+        with self._writing() as db:
+            ids = db.execute(query).scalars().all()
+            self._lease(db, ids, lease, run_id, now + lease_seconds)
+        return Claim(lease, len(ids))
+
+    def recover(self, run_id: str, *, lease_seconds: float) -> Claim:
+        """Take over what dead runs had in hand.
+
+        Records that were never started go back to where they were. Those with an attempt under way come under the
+        returned lease, an attempt without a candidate judged `interrupted`, so that checking and routing them
+        finishes what the dead run began.
+        """
+        now = time.time()
+        leased = records.c.state == RecordState.LEASED
+        with self._writing() as db:
+            owners = db.execute(select(records.c.leased_by).where(leased).distinct()).scalars().all()
+            gone = [name for name in owners if not _lives(name)]
+            lost = leased & or_(records.c.leased_until < now, records.c.leased_by.in_(gone))
+            started = db.execute(select(records.c.id).where(lost, _under_way().exists())).scalars().all()
+            lease = uuid.uuid4().hex
+            self._lease(db, started, lease, run_id, now + lease_seconds)
+            self._give_back(db, lost & (records.c.lease != lease))
+            silent = (
+                update(attempts)
+                .where(attempts.c.verdict.is_(None), attempts.c.candidate.is_(None))
+                .where(attempts.c.record_pk.in_(select(records.c.id).where(records.c.lease == lease)))
+            )
+            fault = Fault(FaultCode.INTERRUPTED, "the process died while this record was being generated")
+            said = {"verdict": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
+            db.execute(silent.values(**said))
+        return Claim(lease, len(started))
+
+    def renew(self, lease: str, lease_seconds: float) -> None:
+        """Keep a lease for another `lease_seconds` from now."""
+        with self._writing() as db:
+            until = time.time() + lease_seconds
+            db.execute(update(records).where(records.c.lease == lease).values(leased_until=until))
+
+    def give_back(self, lease: str) -> int:
+        """Return what has no candidate yet to where it was before; how many records that were."""
+        silent = _under_way().where(attempts.c.candidate.is_(None), attempts.c.verdict.is_(None))
+        mine = records.c.lease == lease
+        with self._writing() as db:
+            # An attempt that we broke off ourselves is none: it was not the record's fault.
+            broken_off = db.execute(select(records.c.id, records.c.attempts).where(mine, silent.exists())).tuples()
+            for pk, number in broken_off.all():
+                db.execute(delete(attempts).where(attempts.c.record_pk == pk, attempts.c.number == number))
+                db.execute(update(records).where(records.c.id == pk).values(attempts=number - 1))
+            return self._give_back(db, mine & ~_under_way().exists())
+
+    def to_generate(self, lease: str, page: int = 256) -> Iterator[Held]:
+        """Leased records that have no attempt under way, oldest first, read in pages."""
+        last = 0
+        while True:
+            query = (
+                select(records, files.c.schema)
+                .join(files, files.c.id == records.c.file_id)
+                .where(records.c.lease == lease, records.c.id > last, ~_under_way().exists())
+                .order_by(records.c.id)
+                .limit(page)
+            )
+            with self._reading() as db:
+                rows = db.execute(query).mappings().all()
+            for row in rows:
+                yield Held(
+                    row["id"],
+                    row["record_id"],
+                    row["raw"],
+                    row["schema"],
+                    row["preset"],
+                    row["max_new_tokens"],
+                    row["attempts"] + 1,
+                )
+            if len(rows) < page:
+                return
+            last = rows[-1]["id"]
+
+    def start_attempts(self, run_id: str, requests: Sequence[Request], model: str) -> None:
+        """Count attempts before they are made, so that a record that kills the process can't do so for ever."""
+        with self._writing() as db:
+            self._start(db, run_id, requests, model)
+
+    def save_outcomes(self, run_id: str, made: Sequence[tuple[Request, Outcome]], model: str) -> None:
+        """Keep what the engine returned. Requests that were refused before they started count as attempts too."""
+        now = time.time()
+        with self._writing() as db:
+            keys = [request.key for request, _ in made]
+            under_way = select(attempts.c.record_pk, attempts.c.number).where(attempts.c.record_pk.in_(keys))
+            known = set(db.execute(under_way).tuples().all())
+            self._start(db, run_id, [r for r, _ in made if (r.key, r.attempt) not in known], model)
+            db.execute(
+                update(attempts)
+                .where(attempts.c.record_pk == bindparam("pk"), attempts.c.number == bindparam("n"))
+                .values(
+                    candidate=bindparam("text"),
+                    finish_reason=bindparam("reason"),
+                    prompt_tokens=bindparam("asked"),
+                    completion_tokens=bindparam("written"),
+                    verdict=bindparam("said"),
+                    fault=bindparam("why"),
+                    ended_at=now,
+                ),
+                [_outcome_row(request, outcome) for request, outcome in made],
+            )
+
+    def unjudged(self, lease: str) -> list[Unjudged]:
+        """Candidates under a lease that nobody has judged yet."""
+        query = (
+            select(records.c.id, attempts.c.number, records.c.raw, records.c.record_id, files.c.schema)
+            .add_columns(attempts.c.candidate, attempts.c.finish_reason)
+            .join(attempts, (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts))
+            .join(files, files.c.id == records.c.file_id)
+            .where(records.c.lease == lease, attempts.c.verdict.is_(None), attempts.c.candidate.is_not(None))
+            .order_by(records.c.id)
+        )
+        with self._reading() as db:
+            return [Unjudged(*row) for row in db.execute(query)]
+
+    def save_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        """Keep what was found of candidates."""
+        if not verdicts:
+            return
+        with self._writing() as db:
+            db.execute(
+                update(attempts)
+                .where(attempts.c.record_pk == bindparam("pk"), attempts.c.number == bindparam("n"))
+                .values(verdict=bindparam("said"), fault=bindparam("why")),
+                [
+                    {
+                        "pk": v.pk,
+                        "n": v.attempt,
+                        "said": v.fault.code.value if v.fault else ACCEPTED,
+                        "why": json.dumps(v.fault.as_json(), ensure_ascii=False) if v.fault else None,
+                    }
+                    for v in verdicts
+                ],
+            )
+            accepted = [{"pk": v.pk, "text": v.output} for v in verdicts if v.output is not None]
+            if accepted:
+                db.execute(
+                    update(records).where(records.c.id == bindparam("pk")).values(output=bindparam("text")), accepted
+                )
+
+    def judged(self, lease: str) -> list[Judged]:
+        """Records under a lease whose last attempt has a verdict, with the failed attempts since the last requeue."""
+        last = (
+            select(records.c.id)
+            .join(attempts, (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts))
+            .where(records.c.lease == lease, attempts.c.verdict.is_not(None), attempts.c.settled == 0)
+        )
+        query = (
+            select(records.c.id, attempts.c.verdict, attempts.c.preset, attempts.c.max_new_tokens)
+            .join(attempts, attempts.c.record_pk == records.c.id)
+            .where(records.c.id.in_(last), attempts.c.number > records.c.attempts_before_requeue)
+            .order_by(records.c.id, attempts.c.number)
+        )
+        tried: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+        with self._reading() as db:
+            for pk, verdict, preset, budget in db.execute(query).tuples():
+                tried[pk].append((verdict, preset, budget))
+        return [
+            Judged(
+                pk,
+                all_of[-1][0] == ACCEPTED,
+                tuple(Attempt(preset, budget, FaultCode(said)) for said, preset, budget in all_of if said != ACCEPTED),
+            )
+            for pk, all_of in tried.items()
+        ]
+
+    def settle(self, settled: Sequence[Settled]) -> None:
+        """Move judged records to where they belong and release them."""
+        if not settled:
+            return
+        now = time.time()
+        last_fault = (
+            select(attempts.c.fault)
+            .where(attempts.c.record_pk == records.c.id, attempts.c.number == records.c.attempts)
+            .scalar_subquery()
+        )
+        last_verdict = (
+            select(attempts.c.verdict)
+            .where(attempts.c.record_pk == records.c.id, attempts.c.number == records.c.attempts)
+            .scalar_subquery()
+        )
+        statement = (
+            update(records)
+            .where(records.c.id == bindparam("pk"))
+            .values(
+                state=bindparam("goes_to"),
+                preset=func.coalesce(bindparam("by"), records.c.preset),
+                max_new_tokens=func.coalesce(bindparam("budget"), records.c.max_new_tokens),
+                due_at=bindparam("due"),
+                ended_at=bindparam("ended"),
+                fault=last_fault,
+                fault_code=case((last_verdict == ACCEPTED, None), else_=last_verdict),
+                lease=None,
+                leased_by=None,
+                leased_until=None,
+            )
+        )
+        with self._writing() as db:
+            db.execute(statement, [_settled_row(s, now) for s in settled])
+            done = update(attempts).where(attempts.c.record_pk == bindparam("pk"), attempts.c.settled == 0)
+            db.execute(done.values(settled=1), [{"pk": s.pk} for s in settled])
+
+    def rows(
+        self,
+        states: Sequence[RecordState],
+        *,
+        schema: str | None = None,
+        fault: FaultCode | None = None,
+        record_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[QueueRow]:
+        """Records as `gristmill queue` lists them, the next due first."""
+        query = self._selected(states, schema, fault, record_id).order_by(records.c.due_at, records.c.id)
+        with self._reading() as db:
+            found = db.execute(query.limit(limit)).mappings().all()
+        return [
+            QueueRow(
+                row["id"],
+                row["record_id"],
+                row["schema"],
+                row["output_name"],
+                row["line"],
+                RecordState(row["state"]),
+                row["attempts"],
+                row["preset"],
+                row["due_at"],
+                Fault.from_json(json.loads(row["fault"])) if row["fault"] else None,
+            )
+            for row in found
+        ]
+
+    def raw(self, pk: int) -> bytes:
+        """The input line of a record."""
+        with self._reading() as db:
+            return bytes(db.execute(select(records.c.raw).where(records.c.id == pk)).scalar_one())
+
+    def requeue(
+        self, run_id: str, *, schema: str | None = None, fault: FaultCode | None = None, record_id: str | None = None
+    ) -> int:
+        """Make queued and dead records due now with a fresh set of attempts; how many records that were.
+
+        Unreadable lines stay dead: no attempt could be made of them.
+        """
+        unreadable = [code for code in FaultCode if code.permanent and code not in _MENDABLE]
+        chosen = self._selected([RecordState.QUEUED, RecordState.DEAD], schema, fault, record_id)
+        chosen = chosen.where(or_(records.c.fault_code.is_(None), records.c.fault_code.not_in(unreadable)))
+        return self._move(chosen, run_id, RecordState.QUEUED, None)
+
+    def drop(
+        self, run_id: str, *, schema: str | None = None, fault: FaultCode | None = None, record_id: str | None = None
+    ) -> int:
+        """Make queued records dead by hand; how many records that were. They stay in the dead file."""
+        gone = Fault(FaultCode.DROPPED, "dropped from the queue by hand")
+        return self._move(
+            self._selected([RecordState.QUEUED], schema, fault, record_id), run_id, RecordState.DEAD, gone
+        )
+
+    def _move(self, chosen: Select[Any], run_id: str, state: RecordState, fault: Fault | None) -> int:
+        now = time.time()
+        moved = 0
+        with self._writing() as db:
+            for row in db.execute(chosen).mappings().all():
+                values: dict[str, Any] = {"state": state.value, "run_id": run_id, "due_at": now}
+                if fault is None:
+                    budget = get_preset(row["first_preset"]).max_new_tokens
+                    values |= {"preset": row["first_preset"], "max_new_tokens": budget, "ended_at": None}
+                    values["attempts_before_requeue"] = row["attempts"]
+                else:
+                    values |= {"fault_code": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
+                db.execute(update(records).where(records.c.id == row["id"]).values(**values))
+                moved += 1
+        return moved
+
+    def _selected(
+        self, states: Sequence[RecordState], schema: str | None, fault: FaultCode | None, record_id: str | None
+    ) -> Select[Any]:
+        query = (
+            select(records, files.c.schema, files.c.output_name, files.c.preset.label("first_preset"))
+            .join(files, files.c.id == records.c.file_id)
+            .where(records.c.state.in_(states), files.c.complete == 1)
+        )
+        if schema is not None:
+            query = query.where(files.c.schema == schema)
+        if fault is not None:
+            query = query.where(records.c.fault_code == fault.value)
+        if record_id is not None:
+            query = query.where(records.c.record_id == record_id)
+        return query
+
+    def _start(self, db: Connection, run_id: str, requests: Iterable[Request], model: str) -> None:
+        rows = [
+            {
+                "record_pk": r.key,
+                "number": r.attempt,
+                "run_id": run_id,
+                "preset": r.preset.name,
+                "max_new_tokens": r.max_new_tokens,
+                "model": model,
+                "started_at": time.time(),
+                "prompt_tokens": 0,
+                "completion_tokens": 0,
+                "settled": 0,
+            }
+            for r in requests
+        ]
+        if rows:
+            db.execute(insert(attempts), rows)
+            counted = update(records).where(records.c.id == bindparam("pk")).values(attempts=bindparam("n"))
+            db.execute(counted, [{"pk": row["record_pk"], "n": row["number"]} for row in rows])
+
+    def _lease(self, db: Connection, ids: Sequence[int], lease: str, run_id: str, until: float) -> None:
+        values = {"state": RecordState.LEASED.value, "lease": lease, "leased_by": owner(), "leased_until": until}
+        statement = update(records).where(records.c.id == bindparam("pk")).values(**values, run_id=run_id)
+        if ids:
+            db.execute(statement, [{"pk": pk} for pk in ids])
+
+    def _give_back(self, db: Connection, which: Any) -> int:
+        tried = case((records.c.attempts > 0, RecordState.QUEUED.value), else_=RecordState.WAITING.value)
+        free = {"lease": None, "leased_by": None, "leased_until": None}
+        leased = records.c.state == RecordState.LEASED
+        return db.execute(update(records).where(leased, which).values(state=tried, **free)).rowcount
+
+
+def _under_way() -> Select[Any]:
+    """The last attempt of the record of an enclosing query, where it was not settled."""
+    last = (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts)
+    return select(attempts.c.id).where(last, attempts.c.settled == 0)
+
+
+_MENDABLE = (FaultCode.TOO_LONG, FaultCode.MISSING_FIELD, FaultCode.DROPPED)
+
+
+def _outcome_row(request: Request, outcome: Outcome) -> Mapping[str, Any]:
+    row: dict[str, Any] = {"pk": request.key, "n": request.attempt}
+    match outcome:
+        case Candidate():
+            return row | {
+                "text": outcome.text,
+                "reason": outcome.finish_reason.value,
+                "asked": outcome.prompt_tokens,
+                "written": outcome.completion_tokens,
+                "said": None,
+                "why": None,
+            }
+        case Failed():
+            why = json.dumps(outcome.fault.as_json(), ensure_ascii=False)
+            empty = {"text": None, "reason": None, "asked": 0, "written": 0}
+            return row | empty | {"said": outcome.fault.code.value, "why": why}
+
+
+def _settled_row(settled: Settled, now: float) -> Mapping[str, Any]:
+    row: dict[str, Any] = {"pk": settled.pk, "by": None, "budget": None, "due": now, "ended": now}
+    match settled.decision:
+        case None:
+            return row | {"goes_to": RecordState.ACCEPTED.value}
+        case Dead():
+            return row | {"goes_to": RecordState.DEAD.value}
+        case Again(preset, budget, wait):
+            later = {"by": preset, "budget": budget, "due": now + wait, "ended": None}
+            return row | later | {"goes_to": RecordState.QUEUED.value}
