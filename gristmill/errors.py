@@ -23,6 +23,10 @@ class ModelError(SetupError):
     """A model directory is incomplete, or the model can't run on this device: choose another or mend it."""
 
 
+class InputError(SetupError):
+    """An input file can't be read at all: mend it or its rights; it stays where it is."""
+
+
 class StorageError(GristmillError):
     """The data folder or database refuses to be read or written: free space or rights, then run again."""
 

@@ -6,13 +6,14 @@ import logging
 import os
 import re
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from gristmill.errors import SchemaError, StorageError
+from gristmill.errors import InputError, SchemaError
 from gristmill.records import read_lines
 from gristmill.schema import Schema, load_schema
 from gristmill.store import FileRow, Ledger
@@ -103,26 +104,25 @@ def take_in(
     """Read a file into the store unless its content was done before for the same schema, preset and model.
 
     Raises:
-        StorageError: the file can't be read or the store not written; nothing of the file is half in.
+        InputError: the file can't be read. StorageError: the store can't be written. Nothing of it is half in.
     """
     name = output_name(path)
-    with storage_errors(str(path)):
-        content = _digest(path)
-        key = _key(content, schema, identity)
-        known = ledger.find_file(key)
-        if known is not None:
-            return Taken(path, known, known=True)
-        with opened(path) as source:
-            file = ledger.add_file(
-                run_id,
-                read_lines(source, name),
-                key=key,
-                content_sha256=content,
-                schema=schema.name,
-                preset=identity.preset,
-                model=identity.model_name,
-                name=name,
-            )
+    content = _digest(path)
+    key = _key(content, schema, identity)
+    known = ledger.find_file(key)
+    if known is not None:
+        return Taken(path, known, known=True)
+    with opened(path) as source:
+        file = ledger.add_file(
+            run_id,
+            read_lines(source, name),
+            key=key,
+            content_sha256=content,
+            schema=schema.name,
+            preset=identity.preset,
+            model=identity.model_name,
+            name=name,
+        )
     return Taken(path, file, known=False)
 
 
@@ -168,17 +168,17 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a JSONL file for reading lines as bytes, unpacking gzip.
 
     Raises:
-        StorageError: a gzip file is damaged or cut short.
+        InputError: it can't be read, or is a gzip file that is damaged or cut short.
     """
-    if path.suffix != ".gz":
-        with path.open("rb") as file:
-            yield file
-        return
     try:
-        with gzip.open(path, "rb") as unpacked:
-            yield cast(IO[bytes], unpacked)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise StorageError(f"{path}: the gzip file is damaged or cut short: {error}; copy it again") from error
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            yield cast(IO[bytes], file)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"the gzip file {path.name} is damaged or cut short: {error}; copy it again") from error
+    except OSError as error:
+        raise InputError(
+            f"{path.name} can't be read: {error.strerror or error}; give the user who runs this the right to"
+        ) from error
 
 
 def _digest(path: Path) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from gristmill import intake
 from gristmill.checking import check
 from gristmill.engine import Engine, Outcome, Request, engine_for
-from gristmill.errors import InvariantError, SchemaError
+from gristmill.errors import InputError, InvariantError, SchemaError
 from gristmill.faults import Fault
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
@@ -27,7 +27,7 @@ from gristmill.records import Record, parse_line
 from gristmill.report import Report, collect, write_report
 from gristmill.schema import Schema, dump, load_schema
 from gristmill.settings import Settings
-from gristmill.store import Claim, Ledger, Queue, RecordState, Settled, Verdict, open_database
+from gristmill.store import Claim, FileRow, Ledger, Queue, RecordState, Settled, Verdict, open_database
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Pipeline:
                 done = self.take_file(
                     run_id, path, intake.schema_for(found[path], schema, self.settings.schemas), again
                 )
-            except SchemaError as error:
+            except (SchemaError, InputError) as error:
                 notes.append(f"{path.relative_to(self.inbox)} stays in the inbox: {error}")
                 continue
             intake.archive(path, self.archive, done.file)
@@ -262,7 +262,12 @@ class Pipeline:
             InvariantError: counts that must agree do not.
         """
         files = self.ledger.files_of_run(run_id)
-        paths = {file.id: write_outputs(file, self.ledger, self.outbox, self.dead) for file in files}
+        paths = {file.id: self._write_outputs(file) for file in files}
+        for file in self.ledger.files_to_write():
+            self._write_outputs(file)
+            self.ledger.note(
+                run_id, f"{file.schema}/{file.output_name}: an earlier run ended before writing it; done now"
+            )
         self.ledger.end_run(run_id)
         report = collect(run_id, self.ledger, paths, self.schema)
         write_report(report, self.reports)
@@ -288,9 +293,15 @@ class Pipeline:
 
     def _moved(self, run_id: str, count: int) -> int:
         for file in self.ledger.files_of_run(run_id):
-            write_outputs(file, self.ledger, self.outbox, self.dead)
+            self._write_outputs(file)
         self.ledger.end_run(run_id)
         return count
+
+    def _write_outputs(self, file: FileRow) -> tuple[Path, Path | None]:
+        version = self.ledger.version_of(file.id)
+        paths = write_outputs(file, self.ledger, self.outbox, self.dead)
+        self.ledger.outputs_written(file.id, version)
+        return paths
 
     def schema(self, name: str) -> Schema:
         """The schema of that name, imported once.

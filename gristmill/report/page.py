@@ -12,11 +12,11 @@ from gristmill.report.collect import FileReport, Report
 from gristmill.report.render import as_utc, headline
 from gristmill.store import RecordState
 
-ROWS = 200
-"""Files and notes that the page shows of each; the JSON report holds all of them."""
+ROWS = 100
+"""How many files and how many notes the page shows; the JSON report holds all of them."""
 
 _THIN = "\u202f"
-_SLIVER = 0.8
+_SLIVER = 1.5
 
 # Code points that HTML forbids or that UTF-8 can't carry. C0 and DEL have pictures of their own.
 _PICTURES = (

@@ -171,8 +171,10 @@ class Ledger(Database):
             output_name = f"{name}-{key[:8]}" if db.execute(taken).first() else name
             row = {"key": key, "content_sha256": content, "schema": schema, "preset": preset, "model": model}
             row |= {"name": name, "output_name": output_name, "run_id": run_id}
-            zero = {"complete": 0, "lines": 0, "duplicate_ids": 0, "read_at": time.time()}
-            file_id = db.execute(insert(files).values(**row, **zero).returning(files.c.id)).scalar_one()
+            zero = {"complete": 0, "lines": 0, "duplicate_ids": 0, "version": 1, "written_version": 0}
+            file_id = db.execute(
+                insert(files).values(**row, **zero, read_at=time.time()).returning(files.c.id)
+            ).scalar_one()
             return file_id, output_name
 
     def files_of_run(self, run_id: str) -> list[FileRow]:
@@ -184,11 +186,27 @@ class Ledger(Database):
             query = select(files).where(files.c.complete == 1, its_own)
             return [_file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
 
+    def files_to_write(self) -> list[FileRow]:
+        """Files some of whose records ended after their outputs were written for the last time."""
+        query = select(files).where(files.c.complete == 1, files.c.written_version < files.c.version)
+        with self._reading() as db:
+            return [_file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
+
+    def version_of(self, file_id: int) -> int:
+        """A number that grows whenever one of the file's records ends or is requeued."""
+        with self._reading() as db:
+            return int(db.execute(select(files.c.version).where(files.c.id == file_id)).scalar_one())
+
+    def outputs_written(self, file_id: int, version: int) -> None:
+        """Note that outbox and dead file show the file as of `version`."""
+        with self._writing() as db:
+            db.execute(update(files).where(files.c.id == file_id).values(written_version=version))
+
     def states_of_file(self, file_id: int) -> dict[RecordState, int]:
         """How many of the file's records are in each state."""
         query = select(records.c.state, func.count()).where(records.c.file_id == file_id).group_by(records.c.state)
         with self._reading() as db:
-            return {RecordState(state): count for state, count in db.execute(query).tuples()}
+            return {RecordState(state): count for state, count in db.execute(query)}
 
     def accepted_lines(self, file_id: int) -> Iterator[dict[str, Any]]:
         """The outbox lines of a file, in input order."""
@@ -264,7 +282,7 @@ class Ledger(Database):
         )
         found: dict[str, dict[RecordState, int]] = {}
         with self._reading() as db:
-            for schema, state, count in db.execute(query).tuples():
+            for schema, state, count in db.execute(query):
                 if schemas is None or schema in schemas:
                     found.setdefault(schema, {})[RecordState(state)] = count
         return found

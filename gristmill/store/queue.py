@@ -204,7 +204,7 @@ class Queue(Database):
         mine = records.c.lease == lease
         with self._writing() as db:
             # An attempt that we broke off ourselves is none: it was not the record's fault.
-            broken_off = db.execute(select(records.c.id, records.c.attempts).where(mine, silent.exists())).tuples()
+            broken_off = db.execute(select(records.c.id, records.c.attempts).where(mine, silent.exists()))
             for pk, number in broken_off.all():
                 db.execute(delete(attempts).where(attempts.c.record_pk == pk, attempts.c.number == number))
                 db.execute(update(records).where(records.c.id == pk).values(attempts=number - 1))
@@ -248,7 +248,7 @@ class Queue(Database):
         with self._writing() as db:
             keys = [request.key for request, _ in made]
             under_way = select(attempts.c.record_pk, attempts.c.number).where(attempts.c.record_pk.in_(keys))
-            known = set(db.execute(under_way).tuples().all())
+            known = set(db.execute(under_way).all())
             self._start(db, run_id, [r for r, _ in made if (r.key, r.attempt) not in known], model)
             db.execute(
                 update(attempts)
@@ -318,7 +318,7 @@ class Queue(Database):
         )
         tried: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
         with self._reading() as db:
-            for pk, verdict, preset, budget in db.execute(query).tuples():
+            for pk, verdict, preset, budget in db.execute(query):
                 tried[pk].append((verdict, preset, budget))
         return [
             Judged(
@@ -364,6 +364,7 @@ class Queue(Database):
             db.execute(statement, [_settled_row(s, now) for s in settled])
             done = update(attempts).where(attempts.c.record_pk == bindparam("pk"), attempts.c.settled == 0)
             db.execute(done.values(settled=1), [{"pk": s.pk} for s in settled])
+            self._changed(db, [s.pk for s in settled])
 
     def rows(
         self,
@@ -433,8 +434,13 @@ class Queue(Database):
                 else:
                     values |= {"fault_code": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
                 db.execute(update(records).where(records.c.id == row["id"]).values(**values))
+                self._changed(db, [row["id"]])
                 moved += 1
         return moved
+
+    def _changed(self, db: Connection, pks: Sequence[int]) -> None:
+        of_these = select(records.c.file_id).where(records.c.id.in_(pks))
+        db.execute(update(files).where(files.c.id.in_(of_these)).values(version=files.c.version + 1))
 
     def _selected(
         self, states: Sequence[RecordState], schema: str | None, fault: FaultCode | None, record_id: str | None

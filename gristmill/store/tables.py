@@ -46,6 +46,8 @@ files = Table(
     Column("duplicate_ids", Integer, nullable=False, default=0),
     Column("run_id", String(40), ForeignKey("runs.id"), nullable=False),
     Column("read_at", Float, nullable=False),
+    Column("version", Integer, nullable=False, default=1),
+    Column("written_version", Integer, nullable=False, default=0),
     UniqueConstraint("schema", "output_name"),
 )
 

@@ -1,0 +1,1 @@
+"""Fast tests: no model, no server."""

@@ -1,0 +1,143 @@
+"""The command line: what it prints, and its exit status."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gristmill.cli.app import app
+from gristmill.errors import GristmillError
+from gristmill.pipeline import Pipeline
+from gristmill.settings import Settings
+from gristmill.testing import FakeEngine
+
+Drop = Callable[[str, bytes], Path]
+Run = Callable[..., tuple[int, str]]
+BAD = '{"title": "soup", "stars": 9}'
+
+
+@pytest.fixture
+def run(settings: Settings, schemas: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command over the test's data folder; exit status and output, an error's line included."""
+    monkeypatch.setenv("GRISTMILL_DATA", str(settings.data))
+    monkeypatch.setenv("GRISTMILL_SCHEMAS", str(schemas))
+
+    def call(*arguments: str, engine: FakeEngine | None = None) -> tuple[int, str]:
+        if engine is not None:
+            original = Pipeline.__init__
+            monkeypatch.setattr(Pipeline, "__init__", lambda self, s, e=None: original(self, s, engine))
+        result = CliRunner().invoke(app, list(arguments))
+        if isinstance(result.exception, GristmillError):
+            return 2, f"gristmill: {result.exception}"
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.output
+
+    return call
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """A file of two good records."""
+    path = tmp_path / "day.jsonl"
+    path.write_text('{"id": "x", "text": "t"}\n{"id": "y", "text": "t"}\n')
+    return str(path)
+
+
+def test_run_exit_status_0(run: Run, file: str) -> None:
+    """All accepted: 0, with counts and paths; a second time it says that nothing was done."""
+    status, output = run("run", file, "--schema", "note", engine=FakeEngine())
+    assert status == 0
+    assert "2 of 2 records accepted, 0 queued for another attempt, 0 dead." in output
+    assert "outbox: " in output
+    assert "report: " in output
+    status, output = run("run", file, "--schema", "note")
+    assert status == 0
+    assert "Nothing was due: no new records, nothing was done." in output
+    assert "day.jsonl was done before and is not done again; --again repeats it" in output
+
+
+def test_run_exit_status_1(run: Run, file: str) -> None:
+    """Some queued or dead: 1."""
+    status, output = run(
+        "run", file, "--schema", "note", engine=FakeEngine(lambda r: BAD if r.record.id == "x" else "{}")
+    )
+    assert status == 1
+    assert "0 of 2 records accepted, 2 queued for another attempt, 0 dead." in output
+    assert run("run", file, "--schema", "note")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "missing.jsonl", "--schema", "note"], "no file 'missing.jsonl'; give the path of a .jsonl"),
+        (["run", "FILE", "--schema", "nte"], "gristmill: no schema 'nte' in"),
+        (["run", "FILE", "--schema", "note", "--preset", "x"], "gristmill: no preset 'x'; known: brainstorm, chat"),
+        (["run", "FILE", "--schema", "note"], "gristmill: the embedded model is not in"),
+        (["run", "FILE"], "Missing option '--schema'"),
+        (["queue", "ls"], "gristmill: no queue in"),
+        (["queue", "show", "x"], "gristmill: no queue in"),
+        (["queue", "requeue"], "gristmill: nothing selected, nothing done; give an id, --schema, --fault or --all"),
+        (["report"], "gristmill: no reports in"),
+        (["model", "inspect", "nowhere"], "gristmill: no model directory"),
+        (["schema", "check", "nte"], "nte: no schema 'nte' in"),
+    ],
+)
+def test_run_exit_status_2(run: Run, file: str, settings: Settings, arguments: list[str], message: str) -> None:
+    """A usage or set-up error: 2 and one line that says what to do; nothing was done."""
+    status, output = run(*(file if a == "FILE" else a for a in arguments))
+    assert status == (1 if arguments[0] == "schema" else 2)
+    assert message in output
+    assert not (settings.data / "gristmill.sqlite3").exists() or arguments[0] == "run"
+
+
+def test_json_for_programs(run: Run, file: str) -> None:
+    """With --json, standard output is one JSON value."""
+    status, output = run("run", file, "--schema", "note", "--json", engine=FakeEngine(lambda r: BAD))
+    assert status == 1
+    assert json.loads(output)["states"]["queued"] == 2
+    assert json.loads(run("queue", "ls", "--json")[1])[0]["error"]["code"] == "invalid"
+    assert json.loads(run("report", "--json")[1])["records"] == 2
+    assert json.loads(run("schema", "ls", "--json")[1])[0]["name"] == "note"
+    assert json.loads(run("queue", "show", "x", "--json")[1])[0]["input"] == '{"id": "x", "text": "t"}'
+
+
+def test_the_queue_by_hand(run: Run, file: str, settings: Settings) -> None:
+    """What waits can be listed, shown, given up and requeued."""
+    run("run", file, "--schema", "note", engine=FakeEngine(lambda r: BAD))
+    status, output = run("queue", "ls", "--fault", "invalid")
+    assert status == 0
+    assert output.splitlines()[0].split() == ["id", "schema", "file:line", "tries", "fault", "next", "due"]
+    assert output.splitlines()[1].split() == ["x", "note", "day:1", "1", "invalid", "stable", "now"]
+    assert run("queue", "drop", "x") == (0, "1 records are dead now; their lines stand in the dead folder\n")
+    assert '"id": "x"' in (settings.data / "dead/note/day.jsonl").read_text()
+    assert "dropped" in run("queue", "ls", "--dead")[1]
+    assert run("queue", "requeue", "--all")[1].startswith("2 records are due now")
+    assert not (settings.data / "dead/note/day.jsonl").exists()
+    assert run("queue", "ls", "--schema", "other") == (0, "no queued records\n")
+
+
+def test_reports_by_id(run: Run, file: str) -> None:
+    """A report is found by its id, the start of it, or as the latest; another id gets a suggestion."""
+    output = run("run", file, "--schema", "note", engine=FakeEngine())[1]
+    run_id = output.split()[1].rstrip(":")
+    assert run("report", run_id)[1] == output
+    assert run("report", run_id[:12])[1] == output
+    assert run("report")[1] == output
+    assert "did you mean" in run("report", run_id[:-4] + "zzzz")[1]
+
+
+def test_schema_check(run: Run, schemas: Path) -> None:
+    """The check names what is unbounded and examples that break their own schema, with exit status 1."""
+    assert run("schema", "check") == (0, "note: class Note, 1 worked examples, grammar compiled\n")
+    (schemas / "loose.py").write_text(
+        "from pydantic import BaseModel\nfrom gristmill import Example\n"
+        "class Loose(BaseModel):\n    name: str\n"
+        "EXAMPLES = [Example('x', Loose.model_construct(name=3))]\n"
+    )
+    status, output = run("schema", "check", "loose")
+    assert status == 1
+    assert "example 1 could not be written under the grammar" in output
+    assert "unbounded, an answer may run to its token budget: $.name: string without max_length" in output
