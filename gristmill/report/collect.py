@@ -130,7 +130,8 @@ def collect(
     schemas: dict[str, SchemaReport] = defaultdict(SchemaReport)
     attempts = list(ledger.attempts_of_run(run_id))
     last = {a["record_pk"]: a["candidate"] or "" for a in attempts}
-    failures = _count_records(ledger.outcomes_of_run(run_id), schemas, last, schema_named)
+    faults = Counter(a["verdict"] for a in attempts if a["verdict"] not in (None, ACCEPTED))
+    failures = _count_records(ledger.outcomes_of_run(run_id), schemas, faults, last, schema_named)
     _count_attempts(attempts, schemas)
     ended = run.ended_at or time.time()
     states = Counter({state: sum(s.states[state] for s in schemas.values()) for state in _STATES})
@@ -151,7 +152,7 @@ def collect(
         prompt_tokens=sum(a["prompt_tokens"] for a in attempts),
         completion_tokens=sum(a["completion_tokens"] for a in attempts),
         schemas=dict(sorted(schemas.items())),
-        faults=dict(Counter(a["verdict"] for a in attempts if a["verdict"] not in (None, ACCEPTED)).most_common()),
+        faults=dict(faults.most_common()),
         field_faults=_field_faults(attempts),
         completion_histogram=_histogram(a["completion_tokens"] for a in attempts if a["completion_tokens"]),
         failures=failures,
@@ -189,6 +190,7 @@ def _file_report(
 def _count_records(
     outcomes: Iterable[Mapping[str, Any]],
     schemas: dict[str, SchemaReport],
+    faults: Counter[str],
     candidates: Mapping[int, str],
     schema_named: Callable[[str], Schema],
 ) -> list[Failure]:
@@ -197,6 +199,9 @@ def _count_records(
     for row in outcomes:
         name = row["schema"]
         schemas[name].states[row["state"]] += 1
+        if row["fault_code"] and not row["attempts"]:
+            # An unreadable line has no attempt that could tell of its fault.
+            faults[row["fault_code"]] += 1
         content = parse_line(row["raw"], row["record_id"])
         if name not in accuracies:
             accuracies[name] = _accuracy(name, schema_named)

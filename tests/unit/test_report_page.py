@@ -77,7 +77,7 @@ FULL = replace(
     completion_histogram=[(16, 4), (32, 1300), (48, 0), (64, 102)],
     failures=[failure("the text")],
     files=[
-        FileReport("ticket", "all-done.jsonl", 300, states(300), 0, "/out/all-done.jsonl", None, True),
+        FileReport("contact", "all-done.jsonl", 300, states(300), 0, "/out/all-done.jsonl", None, True),
         FileReport("invoice", "a.jsonl", 944, states(901, 30, 11, 2), 3, "/out/a.jsonl", "/dead/a.jsonl", False),
     ],
     unfinished_elsewhere={"contact": {"queued": 1015, "leased": 2}},
@@ -219,7 +219,7 @@ def test_numbers_stand_in_the_page() -> None:
         "invoice | items.*.unit_price | decimal_type | 77",
         "total | 50.0% | ",
         "invoice | a.jsonl | 944 | 901 | 30 | 11 | 2 | 3 | no | /out/a.jsonl | /dead/a.jsonl",
-        "ticket | all-done.jsonl | 300 | 300 | 0 | 0 | 0 | 0 | yes | /out/all-done.jsonl | none",
+        "contact | all-done.jsonl | 300 | 300 | 0 | 0 | 0 | 0 | yes | /out/all-done.jsonl | none",
         "seed | 17",
         "nothing | null",
     ):
