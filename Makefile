@@ -1,6 +1,6 @@
 # Everything runs in .venv; PYTHON makes it. On a machine whose package index has several builds of torch, say which
 # with TORCH_ARGS, for example TORCH_ARGS='--index-url ADDRESS_OF_THE_CPU_BUILDS'.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH_ARGS ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed

@@ -1,21 +1,20 @@
 """The `retry` flow: queued records that are due get another attempt under what the policy chose."""
 
-from typing import Annotated
-
 from prefect import flow
 from prefect.states import Completed, State
-from pydantic import Field
 
 from gristmill.settings import load_settings
 from tasks import begin, report, work_off
 
 
 @flow(name="retry", log_prints=True, persist_result=False)
-def drain_retries(
-    model: Annotated[str | None, Field(description="model directory or embedded, else the setting")] = None,
-    ignore_due: Annotated[bool, Field(description="do not wait until records are due")] = False,
-) -> State:
-    """Make one more attempt for every queued record that is due, write outbox, dead files and a report."""
+def drain_retries(model: str | None = None, ignore_due: bool = False) -> State:
+    """Make one more attempt for every queued record that is due, write outbox, dead files and a report.
+
+    Args:
+        model: Model directory, or embedded; empty: the setting GRISTMILL_MODEL.
+        ignore_due: Do not wait until records are due.
+    """
     settings = load_settings(model=model)
     run_id = begin(settings, "retry")
     work_off(settings, run_id, ignore_due=ignore_due)

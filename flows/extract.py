@@ -1,11 +1,9 @@
 """The `extract` flow: everything new in the inbox, once."""
 
 import warnings
-from typing import Annotated
 
 from prefect import flow
 from prefect.states import Completed, State
-from pydantic import Field
 
 from gristmill.settings import load_settings
 from tasks import begin, report, take_in, work_off
@@ -16,12 +14,16 @@ warnings.filterwarnings("ignore", message='Field name "schema" in "ExtractModel"
 
 @flow(name="extract", log_prints=True, persist_result=False)
 def extract(
-    schema: Annotated[str | None, Field(description="schema of files that lie directly in the inbox")] = None,
-    preset: Annotated[str | None, Field(description="decoding preset of first attempts, else the setting")] = None,
-    model: Annotated[str | None, Field(description="model directory or embedded, else the setting")] = None,
-    again: Annotated[bool, Field(description="repeat files whose content was done before")] = False,
+    schema: str | None = None, preset: str | None = None, model: str | None = None, again: bool = False
 ) -> State:
-    """Take in the files of the inbox, make one attempt per record, write outbox, dead files and a report."""
+    """Take in the files of the inbox, make one attempt per record, write outbox, dead files and a report.
+
+    Args:
+        schema: Schema of files that lie directly in the inbox; a folder in the inbox names its own.
+        preset: Decoding preset of first attempts; empty: the setting GRISTMILL_PRESET.
+        model: Model directory, or embedded; empty: the setting GRISTMILL_MODEL.
+        again: Repeat files whose content was done before.
+    """
     settings = load_settings(preset=preset, model=model)
     run_id = begin(settings, "extract")
     take_in(settings, run_id, schema, again)

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from llguidance.torch import fill_next_token_bitmask
 from outlines.backends.llguidance import LLGuidanceBackend, LLGuidanceLogitsProcessor
 from outlines.models import from_transformers
@@ -16,10 +15,10 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria,
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
 from gristmill.engine.loading import LoadedModel, greedy_config
+from gristmill.engine.prompting import prompt_tokens
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
 from gristmill.faults import Fault, FaultCode
 from gristmill.grammar import constraint_for
-from gristmill.prompts import messages_for
 from gristmill.schema import Schema
 
 log = logging.getLogger(__name__)
@@ -71,38 +70,14 @@ class ReferenceEngine:
         while window := list(islice(source, WINDOW)):
             rows = []
             for request in window:
-                row = self._prepared(request)
-                if isinstance(row, Failed):
-                    yield row
+                prompt = prompt_tokens(self._loaded, request)
+                if isinstance(prompt, Failed):
+                    yield prompt
                 else:
-                    rows.append(row)
+                    rows.append(_Row(request, prompt))
             for batch in batches(rows, self._token_budget):
                 started([row.request for row in batch])
                 yield from self._run(batch)
-
-    def _prepared(self, request: Request) -> _Row | Failed:
-        context = self._loaded.info.context_tokens
-        longest = context * self._longest_token
-        if len(request.record.text.encode("utf-8")) > longest:
-            return _too_long(request, f"the text has more than {longest} bytes", context)
-        turns = messages_for(request.schema, request.record)
-        if isinstance(turns, Fault):
-            return Failed(request.key, turns)
-        try:
-            text = self._loaded.render(turns)
-        except TemplateError as error:
-            return Failed(request.key, Fault(FaultCode.ENGINE_ERROR, f"the model's chat template refused it: {error}"))
-        prompt: list[int] = self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(prompt) + request.max_new_tokens > context:
-            return _too_long(
-                request, f"{len(prompt)} prompt tokens and up to {request.max_new_tokens} new ones", context
-            )
-        return _Row(request, prompt)
-
-    @property
-    def _longest_token(self) -> int:
-        # Byte-level vocabularies have runs of white space of up to 128 bytes; no token of theirs is longer.
-        return 128
 
     def _run(self, batch: Sequence[_Row]) -> Iterator[Outcome]:
         try:
@@ -203,11 +178,6 @@ def batches(rows: Sequence[_Row], token_budget: int) -> Iterator[list[_Row]]:
         batch.append(row)
     if batch:
         yield batch
-
-
-def _too_long(request: Request, what: str, context: int) -> Failed:
-    message = f"{what} exceed the model's context of {context} tokens; shorten the text or use another model"
-    return Failed(request.key, Fault(FaultCode.TOO_LONG, message))
 
 
 class _Guide(LLGuidanceLogitsProcessor, LogitsProcessor):

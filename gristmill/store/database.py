@@ -1,5 +1,7 @@
 """Opening the database, and saying in our words what it refuses."""
 
+import errno
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,30 @@ def open_database(url: str) -> Engine:
     return engine
 
 
+_SPACE = "free some space and run again"
+_RIGHTS = "give the user who runs this the right to write there and run again"
+_DAMAGED = "the file is damaged: put a backup in its place, or move it away to start with an empty queue"
+_BUSY = "another process holds it; end that or run again later"
+
+_BY_ERRNO = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EROFS: _RIGHTS,
+}
+_BY_SQLITE_CODE = {
+    sqlite3.SQLITE_FULL: _SPACE,
+    sqlite3.SQLITE_READONLY: _RIGHTS,
+    sqlite3.SQLITE_PERM: _RIGHTS,
+    sqlite3.SQLITE_CANTOPEN: _RIGHTS,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+}
+
+
 @contextmanager
 def storage_errors(where: str = "the database") -> Iterator[None]:
     """Translate what the database or the file system refuses into a `StorageError` that says what to do."""
@@ -46,22 +72,16 @@ def storage_errors(where: str = "the database") -> Iterator[None]:
         yield
     except DBAPIError as error:
         reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
-        raise StorageError(f"{where}: {reason}; what was committed before is safe; {_way_out(reason)}") from error
+        # SQLite's extended codes carry the primary one in their low byte.
+        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        raise StorageError(_sentence(where, reason, _BY_SQLITE_CODE.get(code))) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        path = error.filename or where
-        raise StorageError(f"{path}: {reason}; what was committed before is safe; {_way_out(reason)}") from error
+        raise StorageError(_sentence(error.filename or where, reason, _BY_ERRNO.get(error.errno or 0))) from error
 
 
-def _way_out(reason: str) -> str:
-    low = reason.lower()
-    if "full" in low or "no space" in low:
-        return "free some space and run again"
-    if "readonly" in low or "read-only" in low or "permission" in low or "unable to open" in low:
-        return "give the user who runs this the right to write there and run again"
-    if "malformed" in low or "not a database" in low:
-        return "the file is damaged: put a backup in its place, or move it away to start with an empty queue"
-    return "mend that and run again"
+def _sentence(where: str, reason: str, way_out: str | None) -> str:
+    return f"{where}: {reason}; what was committed before is safe; {way_out or 'mend that and run again'}"
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

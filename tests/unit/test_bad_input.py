@@ -1,6 +1,7 @@
 """Bad input by files and folders: the exact message of each, and nothing lost."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -220,3 +221,15 @@ def test_a_full_disk_loses_nothing(settings: Settings, drop: Drop, monkeypatch: 
     pipeline.run(run_id)
     assert len(engine.requests) == 1
     assert (settings.data / "outbox" / "note" / "a.jsonl").read_text().startswith('{"id": "x"')
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a file system that nobody can write to")
+def test_a_folder_that_cannot_be_written(settings: Settings) -> None:
+    """A data folder on a read-only file system is refused before anything is read, with the way out."""
+    with pytest.raises(StorageError) as caught:
+        Pipeline(settings.model_copy(update={"data": Path("/sys/kernel/gristmill")}), FakeEngine())
+    assert re.fullmatch(
+        r"/sys/kernel/gristmill(/inbox)?: (Operation not permitted|Permission denied|Read-only file system); what was "
+        r"committed before is safe; give the user who runs this the right to write there and run again",
+        str(caught.value),
+    )
