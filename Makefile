@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export DO_NOT_TRACK = 1
 
-.PHONY: run test test-fast lint install clean
+.PHONY: run test test-fast lint bench install clean
 
 install: $(INSTALLED)
 
@@ -39,3 +39,7 @@ lint: $(INSTALLED)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+bench: $(INSTALLED)
+	@$(BIN)/gristmill model fetch
+	@$(BIN)/python bench/speed.py $(BENCH_ARGS)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from gristmill.checking import check
 from gristmill.engine.base import Candidate, Engine, Failed, ModelInfo, Request
 from gristmill.errors import SetupError
-from gristmill.faults import Fault
+from gristmill.faults import Fault, FaultCode
 from gristmill.policy import Again, Attempt, decide
 from gristmill.presets import get_preset
 from gristmill.records import Record, record_from
@@ -71,8 +71,10 @@ class Batcher:
         Raises:
             SetupError: the preset or `attempts` can't be used. SchemaError: the schema can't be made a grammar.
         """
-        if attempts < 1:
-            raise SetupError(f"attempts={attempts} would do nothing; use at least 1")
+        if not isinstance(attempts, int) or attempts < 1:
+            raise SetupError(f"attempts={attempts!r} would do nothing; use a whole number from 1")
+        if isinstance(records, str | bytes | Mapping):
+            raise SetupError(f"records is one {type(records).__name__}, not many; put it into a list")
         first = get_preset(preset or self._preset)
         described = schema_of(schema, examples)
         return self._run(records, schema, described, first.name, attempts)
@@ -177,7 +179,7 @@ def load(
         seed=seed,
         token_budget=token_budget,
     )
-    engine = engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=s.token_budget)
+    engine = engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=s.token_budget, way=s.engine)
     return Batcher(engine, s.preset)
 
 
@@ -200,9 +202,16 @@ def run_batch(
 
 
 def _record(value: RecordLike, index: int) -> Record | Fault:
-    if isinstance(value, Record):
-        return value
-    return record_from({"text": value} if isinstance(value, str) else value, str(index))
+    match value:
+        case Record():
+            return record_from({**value.fields, "id": value.id, "text": value.text}, str(index))
+        case str():
+            return record_from({"text": value}, str(index))
+        case Mapping():
+            return record_from(value, str(index))
+        case _:
+            kind = type(value).__name__
+            return Fault(FaultCode.NOT_OBJECT, f"the record is a {kind}; give a text, a mapping with text, or a Record")
 
 
 def _result(tried: _Tried, outcome: Candidate | Failed, model: type[M], attempt: int) -> Result[M]:
@@ -213,4 +222,4 @@ def _result(tried: _Tried, outcome: Candidate | Failed, model: type[M], attempt:
     tokens = (tried.prompt_tokens + outcome.prompt_tokens, tried.completion_tokens + outcome.completion_tokens)
     if isinstance(checked, Fault):
         return Result(*base, None, checked, attempt, *tokens)
-    return Result(*base, checked, None, attempt, *tokens)
+    return Result(*base, checked.output, None, attempt, *tokens)

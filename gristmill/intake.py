@@ -7,15 +7,17 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 
+import psutil
+
 from gristmill.errors import InputError, SchemaError
-from gristmill.records import read_lines
-from gristmill.schema import Schema, load_schema
+from gristmill.records import read_lines, readable
+from gristmill.schema import Schema
 from gristmill.store import FileRow, Ledger
 from gristmill.store.database import storage_errors
 
@@ -23,6 +25,11 @@ log = logging.getLogger(__name__)
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _PIECE = 1 << 20
+_FOREIGN = {
+    b"\x1f\x8b": "is packed with gzip; name it .jsonl.gz",
+    b"\xff\xfe": "is UTF-16; save it as UTF-8",
+    b"\xfe\xff": "is UTF-16; save it as UTF-8",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +39,6 @@ class Taken:
     path: Path
     file: FileRow
     known: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A file that stays where it is, and why, in a sentence that says what to do."""
-
-    path: Path
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +65,13 @@ def inbox_files(inbox: Path) -> list[tuple[Path, str | None]]:
 
 
 def strangers(inbox: Path) -> list[Path]:
-    """Files of the inbox that are not JSONL, or lie too deep: nobody would ever take them."""
+    """What lies in the inbox and would never be taken: files that are not JSONL or lie too deep, links to folders."""
     known = {path for path, _ in inbox_files(inbox)}
     unfinished = (".part", ".tmp", ".crdownload")
     return sorted(
         p
         for p in inbox.rglob("*")
-        if p.is_file()
+        if (p.is_symlink() or not p.is_dir())
         and p not in known
         and not any(part.startswith(".") for part in p.relative_to(inbox).parts)
         and not p.name.endswith(unfinished)
@@ -80,17 +79,19 @@ def strangers(inbox: Path) -> list[Path]:
 
 
 def settled(paths: Sequence[Path], seconds: float) -> tuple[list[Path], list[Path]]:
-    """Split files into those whose size and time have been still for `seconds`, and those being written.
+    """Split files into those that have been still for `seconds` and that nobody has open for writing, and the others.
 
-    Waits for at most `seconds` when a file changed just now.
+    Waits for at most `seconds` when a file changed just now. Files that vanish meanwhile are in neither list.
     """
-    before = {path: _stamp(path) for path in paths}
+    before = {path: stamp for path in paths if (stamp := _stamp(path)) is not None}
     youngest = max((mtime for _, mtime in before.values()), default=0.0)
     wait = min(seconds, youngest + seconds - time.time())
     if wait > 0:
         time.sleep(wait)
-    still = [path for path in paths if _stamp(path) == before[path]]
-    return still, [path for path in paths if path not in still]
+    held = _open_for_writing() if before else set()
+    after = {path: stamp for path in before if (stamp := _stamp(path)) is not None}
+    still = [path for path in after if after[path] == before[path] and str(path.resolve()) not in held]
+    return still, [path for path in after if path not in still]
 
 
 def take_in(
@@ -100,67 +101,82 @@ def take_in(
     ledger: Ledger,
     run_id: str,
     identity: Identity,
-) -> Taken:
+) -> Taken | None:
     """Read a file into the store unless its content was done before for the same schema, preset and model.
+
+    None where another process is taking it in at this moment.
 
     Raises:
         InputError: the file can't be read. StorageError: the store can't be written. Nothing of it is half in.
     """
     name = output_name(path)
     content = _digest(path)
-    key = _key(content, schema, identity)
+    key = _key(content, schema, replace(identity, again=""))
     known = ledger.find_file(key)
-    if known is not None:
+    if known is not None and identity.again:
+        key = _key(content, schema, identity)
+    elif known is not None:
         return Taken(path, known, known=True)
+    read = hashlib.sha256()
     with opened(path) as source:
         file = ledger.add_file(
             run_id,
-            read_lines(source, name),
+            read_lines(_digesting(source, read), _stem(path)),
             key=key,
             content_sha256=content,
             schema=schema.name,
             preset=identity.preset,
             model=identity.model_name,
             name=name,
+            unchanged=lambda: read.hexdigest() == content,
         )
-    return Taken(path, file, known=False)
+    return None if file is None else Taken(path, file, known=False)
 
 
 def archive(path: Path, folder: Path, file: FileRow) -> Path:
-    """Move a taken file out of the inbox; a name that is taken by other content gets a number behind it."""
+    """Move a taken file out of the inbox; a name that is taken by other content gets a number behind it.
+
+    Raises:
+        OSError: it can't be moved. InputError: what lies under its name in the archive can't be read.
+    """
     target_folder = folder / file.schema
-    with storage_errors(str(folder)):
-        target_folder.mkdir(parents=True, exist_ok=True)
-        suffix = next(s for s in reversed(_SUFFIXES) if path.name.endswith(s))
-        stem = path.name.removesuffix(suffix)
-        target, number = target_folder / path.name, 1
-        while target.exists() and _digest(target) != _digest(path):
-            number += 1
-            target = target_folder / f"{stem}-{number}{suffix}"
-        path.replace(target)
+    target_folder.mkdir(parents=True, exist_ok=True)
+    suffix = next(s for s in reversed(_SUFFIXES) if path.name.endswith(s))
+    stem = path.name.removesuffix(suffix)
+    target, number = target_folder / path.name, 1
+    while target.exists() and not (target.is_file() and _digest(target) == _digest(path)):
+        number += 1
+        target = target_folder / f"{stem}-{number}{suffix}"
+    path.replace(target)
     return target
 
 
 def output_name(path: Path) -> str:
     """The name under which a file's results appear: its own without the ending, safe as a file name anywhere."""
-    name = path.name
+    safe = re.sub(r"[^\w.()+-]+", "_", _stem(path))
+    # File systems allow 255 bytes; room is left for a hash, the ending and the mark of an unfinished file.
+    return safe.encode()[:180].decode(errors="ignore").strip(".") or "unnamed"
+
+
+def _stem(path: Path) -> str:
+    name = readable(path.name)
     for suffix in reversed(_SUFFIXES):
         name = name.removesuffix(suffix)
-    return re.sub(r"[^\w.()+-]+", "_", name)[:150].strip(".") or "unnamed"
+    return name
 
 
-def schema_for(folder_schema: str | None, default: str | None, schemas: Path) -> Schema:
-    """The schema of an inbox file: its folder's name, else the default.
+def schema_name(folder: str | None, default: str | None) -> str:
+    """The name of an inbox file's schema: its folder's, else the default.
 
     Raises:
-        SchemaError: neither is given, or the schema can't be used.
+        SchemaError: neither is given.
     """
-    name = folder_schema or default
+    name = folder or default
     if name is None:
         raise SchemaError(
             "the file lies directly in the inbox and no schema was given; put it into inbox/SCHEMA/ or pass schema"
         )
-    return load_schema(name, schemas)
+    return name
 
 
 @contextmanager
@@ -172,6 +188,9 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            magic = file.peek(2)[:2]
+            if magic in _FOREIGN:
+                raise InputError(f"{readable(path.name)} {_FOREIGN[magic]}")
             yield cast(IO[bytes], file)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"the gzip file {path.name} is damaged or cut short: {error}; copy it again") from error
@@ -179,6 +198,24 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise InputError(
             f"{path.name} can't be read: {error.strerror or error}; give the user who runs this the right to"
         ) from error
+
+
+def _digesting(lines: Iterable[bytes], digest: "hashlib._Hash") -> Iterator[bytes]:
+    for line in lines:
+        digest.update(line)
+        yield line
+
+
+def _open_for_writing() -> set[str]:
+    """Files that processes which we may look into have open for writing, where the platform tells."""
+    held: set[str] = set()
+    for process in psutil.process_iter():
+        try:
+            held |= {file.path for file in process.open_files() if getattr(file, "mode", "r") != "r"}
+        except (psutil.Error, OSError):
+            # Another user's process, or one that just ended: nothing to be learned from it.
+            continue
+    return held
 
 
 def _digest(path: Path) -> str:
@@ -194,8 +231,11 @@ def _key(content: str, schema: Schema, identity: Identity) -> str:
     return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
 
 
-def _stamp(path: Path) -> tuple[int, float]:
-    status = path.stat()
+def _stamp(path: Path) -> tuple[int, float] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
     return status.st_size, status.st_mtime
 
 

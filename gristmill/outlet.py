@@ -1,5 +1,6 @@
 """The outbox and the dead folder: written whole from the store, in input order, and renamed into place."""
 
+import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import jsonlines
+import psutil
 
 from gristmill.faults import Fault
 from gristmill.prompts import spell
@@ -68,12 +70,22 @@ def replacing(path: Path) -> Iterator[IO[str]]:
     with storage_errors(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with part.open("w", encoding="utf-8", newline="\n") as file:
+            _drop_leftovers(path)
+            # In JSON and HTML written by us, what is no UTF-8 becomes an escape that readers understand.
+            with part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
         finally:
+            part.unlink(missing_ok=True)
+
+
+def _drop_leftovers(path: Path) -> None:
+    """Remove unfinished versions of a file that killed processes left."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        pid = part.name.removesuffix(".part").rsplit(".", 1)[-1]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
             part.unlink(missing_ok=True)
 
 

@@ -14,18 +14,18 @@ from typing import Any
 
 from gristmill import intake
 from gristmill.checking import check
-from gristmill.engine import Engine, Outcome, Request, engine_for
+from gristmill.engine import Engine, FinishReason, Outcome, Request, engine_for
 from gristmill.errors import InputError, InvariantError, SchemaError
 from gristmill.faults import Fault
+from gristmill.grammar import constraint_for
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
 from gristmill.outlet import write_outputs
 from gristmill.policy import decide
 from gristmill.presets import get_preset
-from gristmill.prompts import spell
-from gristmill.records import Record, parse_line
+from gristmill.records import Record, parse_line, readable
 from gristmill.report import Report, collect, write_report
-from gristmill.schema import Schema, dump, load_schema
+from gristmill.schema import Schema, load_schema
 from gristmill.settings import Settings
 from gristmill.store import Claim, FileRow, Ledger, Queue, RecordState, Settled, Verdict, open_database
 
@@ -55,7 +55,7 @@ class Pipeline:
     def __init__(self, settings: Settings, engine: Engine | None = None) -> None:
         self.settings = settings
         self._engine = engine
-        self._schemas: dict[str, Schema] = {}
+        self._schemas: dict[str, tuple[tuple[int, int] | None, Schema]] = {}
         for folder in (self.inbox, self.outbox, self.dead, self.archive, self.reports):
             intake.writable(folder)
         database = open_database(settings.url)
@@ -96,6 +96,7 @@ class Pipeline:
         name, _ = self._model_identity()
         get_preset(self.settings.preset)
         parameters = self.settings.model_dump(mode="json", exclude={"database_url"})
+        self.ledger.forget_half_read()
         run_id = self.ledger.start_run(kind, parameters | {"model": name})
         log.info("run %s begun with model %s", run_id, name, extra={"action": "run_begun"})
         return run_id
@@ -107,31 +108,39 @@ class Pipeline:
         """
         found = dict(intake.inbox_files(self.inbox))
         ready, moving = intake.settled(list(found), self.settings.settle_seconds)
-        notes = [f"{path.name} is still being written; it is taken by the next run" for path in moving]
+        notes = [f"{readable(path.name)} is still being written; it is taken by the next run" for path in moving]
         notes += [
-            f"{path.relative_to(self.inbox)} stays in the inbox: only .jsonl and .jsonl.gz files directly in it or in "
+            f"{self._in_inbox(path)} stays in the inbox: only .jsonl and .jsonl.gz files directly in it or in "
             "a folder named like a schema are taken"
             for path in intake.strangers(self.inbox)
         ]
         taken: list[Taken] = []
         for path in ready:
             try:
-                done = self.take_file(
-                    run_id, path, intake.schema_for(found[path], schema, self.settings.schemas), again
-                )
+                done = self.take_file(run_id, path, self.schema(intake.schema_name(found[path], schema)), again)
             except (SchemaError, InputError) as error:
-                notes.append(f"{path.relative_to(self.inbox)} stays in the inbox: {error}")
+                if path.exists():
+                    notes.append(f"{self._in_inbox(path)} stays in the inbox: {error}")
                 continue
-            intake.archive(path, self.archive, done.file)
+            if done is None:
+                continue
             taken.append(done)
+            try:
+                intake.archive(path, self.archive, done.file)
+            except FileNotFoundError:
+                log.info("%s was moved by another run", readable(path.name), extra={"action": "file_gone"})
+            except (OSError, InputError) as error:
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                notes.append(f"{self._in_inbox(path)} was taken in but can't be moved to the archive: {reason}")
         known = [t for t in taken if t.known]
         if known:
             self.ledger.note_known(run_id, [t.file.id for t in known])
-            names = ", ".join(sorted(t.path.name for t in known))
+            names = ", ".join(sorted(readable(t.path.name) for t in known))
             notes.append(f"already done before, not done again: {names} (use again to repeat)")
-        notes += [f"{t.path.name} holds no records" for t in taken if t.file.lines == 0]
+        notes += [f"{readable(t.path.name)} holds no records" for t in taken if t.file.lines == 0]
         notes += [
-            f"{t.path.name} has {t.file.duplicate_ids} lines whose id stood before in it; each keeps its own line"
+            f"{readable(t.path.name)} has {t.file.duplicate_ids} lines whose id stood before in it; "
+            "each keeps its own line"
             for t in taken
             if t.file.duplicate_ids
         ]
@@ -140,14 +149,20 @@ class Pipeline:
             log.info(note, extra={"action": "intake_note"})
         return taken
 
-    def take_file(self, run_id: str, path: Path, schema: Schema, again: bool) -> Taken:
-        """Take in one file from anywhere; it stays where it is."""
+    def _in_inbox(self, path: Path) -> str:
+        return readable(str(path.relative_to(self.inbox)))
+
+    def take_file(self, run_id: str, path: Path, schema: Schema, again: bool) -> Taken | None:
+        """Take in one file from anywhere; it stays where it is. None where another process is taking it in."""
         name, fingerprint = self._model_identity()
         identity = Identity(self.settings.preset, fingerprint, name, run_id if again else "")
         done = intake.take_in(path, schema, ledger=self.ledger, run_id=run_id, identity=identity)
+        if done is None:
+            log.info("%s is being taken in by another run", readable(path.name), extra={"action": "file_busy"})
+            return None
         log.info(
             "%s: %d lines for schema %s%s",
-            path.name,
+            readable(path.name),
             done.file.lines,
             schema.name,
             ", known from before" if done.known else "",
@@ -166,7 +181,8 @@ class Pipeline:
         """Lease the next chunk: records never tried, or in a retry run the queued ones that were due when it began."""
         run = self.ledger.run(run_id)
         retry = run.kind == "retry"
-        far = float("inf") if ignore_due else run.started_at
+        # Records never tried are always due, whatever a clock that was set back says.
+        due_by = run.started_at if retry and not ignore_due else float("inf")
         return self.queue.claim(
             run_id,
             [RecordState.QUEUED] if retry else [RecordState.WAITING],
@@ -174,7 +190,7 @@ class Pipeline:
             lease_seconds=self.settings.lease_seconds,
             schemas=self._usable_schemas(run_id),
             file_ids=file_ids,
-            due_by=far if retry else None,
+            due_by=due_by,
         )
 
     def generate(self, run_id: str, lease: str, progress: Progress = lambda _: None) -> int:
@@ -185,7 +201,7 @@ class Pipeline:
         engine = self._loaded()
         pending: dict[int, Request] = {}
         made: list[tuple[Request, Outcome]] = []
-        count, in_store = 0, 0.0
+        count, in_store, renewed = 0, 0.0, time.monotonic()
 
         def requests() -> Iterator[Request]:
             for held in self.queue.to_generate(lease):
@@ -197,17 +213,19 @@ class Pipeline:
                 yield pending[held.pk]
 
         def started(batch: Sequence[Request]) -> None:
-            nonlocal in_store
+            nonlocal in_store, renewed
             before = time.perf_counter()
-            self.queue.start_attempts(run_id, batch, engine.model.name)
-            self.queue.renew(lease, self.settings.lease_seconds)
+            self.queue.start_attempts(lease, run_id, batch, engine.model.name)
+            if time.monotonic() - renewed > self.settings.lease_seconds / 8:
+                self.queue.renew(lease, self.settings.lease_seconds)
+                renewed = time.monotonic()
             in_store += time.perf_counter() - before
 
         def save() -> None:
             nonlocal count, in_store
             before = time.perf_counter()
             if made:
-                self.queue.save_outcomes(run_id, made, engine.model.name)
+                self.queue.save_outcomes(lease, run_id, made, engine.model.name)
                 count += len(made)
                 progress(len(made))
                 made.clear()
@@ -228,17 +246,22 @@ class Pipeline:
         return count
 
     def check(self, lease: str) -> Checked:
-        """Judge every candidate under the lease."""
+        """Judge every candidate under the lease, but those whose schema can't be used at the moment."""
         verdicts = []
         for held in self.queue.unjudged(lease):
+            try:
+                model = self.schema(held.schema).model
+            except SchemaError as error:
+                log.warning("a candidate waits: %s", error, extra={"action": "schema_unusable"})
+                continue
             content = parse_line(held.raw, held.record_id)
             text = content.text if isinstance(content, Record) else ""
-            result = check(held.text, held.finish_reason, self.schema(held.schema).model, text)
+            result = check(held.text, FinishReason(held.finish_reason), model, text)
             if isinstance(result, Fault):
                 verdicts.append(Verdict(held.pk, held.attempt, None, result))
             else:
-                verdicts.append(Verdict(held.pk, held.attempt, spell(dump(result)), None))
-        self.queue.save_verdicts(verdicts)
+                verdicts.append(Verdict(held.pk, held.attempt, result.text, None))
+        self.queue.save_verdicts(lease, verdicts)
         return Checked(len(verdicts), sum(v.fault is None for v in verdicts))
 
     def route(self, lease: str) -> int:
@@ -251,7 +274,7 @@ class Pipeline:
                 limit = self.settings.max_attempts
                 decision = decide(record.history, last, jitter=random.random(), max_attempts=limit)  # noqa: S311 - spreads retries, no secret
             settled.append(Settled(record.pk, decision))
-        self.queue.settle(settled)
+        self.queue.settle(lease, settled)
         self.queue.give_back(lease)
         return len(settled)
 
@@ -304,14 +327,18 @@ class Pipeline:
         return paths
 
     def schema(self, name: str) -> Schema:
-        """The schema of that name, imported once.
+        """The schema of that name, imported again when its file has changed.
 
         Raises:
-            SchemaError: it can't be used.
+            SchemaError: it can't be used, or no grammar can be made of it.
         """
-        if name not in self._schemas:
-            self._schemas[name] = load_schema(name, self.settings.schemas)
-        return self._schemas[name]
+        path = self.settings.schemas / f"{name}.py"
+        stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+        if name not in self._schemas or self._schemas[name][0] != stamp:
+            schema = load_schema(name, self.settings.schemas)
+            constraint_for(schema)
+            self._schemas[name] = (stamp, schema)
+        return self._schemas[name][1]
 
     def run(
         self,
@@ -352,7 +379,8 @@ class Pipeline:
         if self._engine is not None:
             return self._engine
         s = self.settings
-        return engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=s.token_budget)
+        budget = s.token_budget
+        return engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=budget, way=s.engine)
 
 
 @lru_cache(maxsize=4)

@@ -137,6 +137,8 @@ def _record_of(value: Any, default_id: str) -> Record | Fault:
         return Fault(
             FaultCode.NOT_OBJECT, f'the line is {_NAMES[type(value)]}, not an object; write {{"id": ..., "text": ...}}'
         )
+    if not _has_utf8(value):
+        return Fault(FaultCode.NOT_UTF8, "the line holds half of a surrogate pair, which is no character; remove it")
     if "text" not in value:
         return Fault(FaultCode.MISSING_TEXT, f'no "text" among the keys {_listed(value)}; name the text "text"')
     text = value["text"]
@@ -144,14 +146,35 @@ def _record_of(value: Any, default_id: str) -> Record | Fault:
         return Fault(FaultCode.MISSING_TEXT, f'"text" is {_NAMES.get(type(text), "an object")}, not a string')
     if not text.strip():
         return Fault(FaultCode.EMPTY_TEXT, '"text" is empty; there is nothing to read')
-    if any("\ud800" <= c <= "\udfff" for c in text):
-        return Fault(FaultCode.NOT_UTF8, '"text" holds half of a surrogate pair, which is no character')
     record_id = value.get("id", default_id)
     if isinstance(record_id, int) and not isinstance(record_id, bool):
         record_id = str(record_id)
     if not isinstance(record_id, str) or not record_id:
-        return Fault(FaultCode.BAD_ID, f'"id" is {_NAMES.get(type(record_id), "an object")}; use a non-empty string')
+        what = "empty" if record_id == "" else _NAMES.get(type(record_id), "an object")
+        return Fault(FaultCode.BAD_ID, f'"id" is {what}; use a non-empty string')
     return Record(record_id, text, {key: v for key, v in value.items() if key not in ("id", "text")})
+
+
+def _has_utf8(value: Any) -> bool:
+    """Whether every string in a value can be written as UTF-8: halves of surrogate pairs can't."""
+    match value:
+        case str():
+            return not any("\ud800" <= c <= "\udfff" for c in value)
+        case dict():
+            return all(_has_utf8(k) and _has_utf8(v) for k, v in value.items())
+        case list():
+            return all(_has_utf8(v) for v in value)
+        case _:
+            return True
+
+
+def readable(text: str) -> str:
+    """A name or id as it can be shown anywhere: control characters and what is no UTF-8 as backslash escapes."""
+    try:
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:
+        text = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _listed(value: dict[str, Any]) -> str:

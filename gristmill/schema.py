@@ -43,20 +43,25 @@ class Schema:
     template: str = "{text}"
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.model, type) and issubclass(self.model, BaseModel)):
+            raise SchemaError(f"schema {self.name!r}: {self.model!r} is no Pydantic model class; give the class itself")
+        names = _template_names(self.name, self.template)
         for number, example in enumerate(self.examples, start=1):
+            if not isinstance(example, Example):
+                raise SchemaError(
+                    f"schema {self.name!r}: example {number} is a {type(example).__name__}; "
+                    "give gristmill.Example(text=..., output=...)"
+                )
+            if lacking := names - {"text", *example.fields}:
+                raise SchemaError(
+                    f"schema {self.name!r}: PROMPT uses {{{min(lacking)}}}, which example {number} lacks; "
+                    "give it with fields={...}"
+                )
             if not isinstance(example.output, self.model):
                 raise SchemaError(
                     f"schema {self.name!r}: the output of example {number} is a {type(example.output).__name__}, "
                     f"not a {self.model.__name__}; give it an instance of the class"
                 )
-        try:
-            names = {name for _, name, _, _ in Formatter().parse(self.template) if name is not None}
-        except ValueError as error:
-            raise SchemaError(
-                f"schema {self.name!r}: PROMPT is not a template: {error}; double the braces that are meant as text"
-            ) from error
-        if "text" not in names:
-            raise SchemaError(f"schema {self.name!r}: PROMPT has no {{text}}, so no record would reach the model")
 
     @property
     def instruction(self) -> str:
@@ -90,6 +95,30 @@ class Schema:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def _template_names(schema: str, template: str) -> set[str]:
+    """The fields that a template uses.
+
+    Raises:
+        SchemaError: it is no template, has no {text}, or asks for more than a plain field.
+    """
+    try:
+        parsed = [(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(template)]
+    except ValueError as error:
+        raise SchemaError(
+            f"schema {schema!r}: PROMPT is not a template: {error}; double the braces that are meant as text"
+        ) from error
+    names = {name for name, _, _ in parsed if name is not None}
+    for name, spec, conversion in parsed:
+        if name is not None and (not name.isidentifier() or spec or conversion):
+            raise SchemaError(
+                f"schema {schema!r}: PROMPT uses {{{name}{':' + spec if spec else ''}}}; only plain fields of the "
+                "record such as {text} can stand there; double the braces that are meant as text"
+            )
+    if "text" not in names:
+        raise SchemaError(f"schema {schema!r}: PROMPT has no {{text}}, so no record would reach the model")
+    return names
+
+
 def dump(output: BaseModel) -> dict[str, Any]:
     """An output as plain JSON values, without the fields that nobody set: what examples and outbox show."""
     return output.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -97,6 +126,8 @@ def dump(output: BaseModel) -> dict[str, Any]:
 
 def schema_of(model: type[BaseModel], examples: Sequence[Example] | None = None) -> Schema:
     """The schema of a class: its examples and template stand beside it in its module unless given here."""
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise SchemaError(f"schema: {model!r} is no Pydantic model class; give the class itself")
     module = sys.modules.get(model.__module__)
     if examples is None:
         beside = getattr(module, "EXAMPLES", ())
@@ -126,12 +157,13 @@ def load_schema(name: str, folder: Path) -> Schema:
             raise SchemaError(f"no schema {name!r}: the schemas folder {folder} does not exist; set GRISTMILL_SCHEMAS")
         raise SchemaError(f"no schema {name!r} in {folder}; {nearest(name, names)}")
     module = _import(name, folder / f"{name}.py")
-    model = _output_model(name, module)
     examples = getattr(module, "EXAMPLES", ())
     template = getattr(module, "PROMPT", "{text}")
-    if not all(isinstance(e, Example) for e in examples):
+    if not (isinstance(examples, list | tuple) and all(isinstance(e, Example) for e in examples)):
         raise SchemaError(f"schema {name!r}: EXAMPLES must be a list of gristmill.Example(text=..., output=...)")
-    return Schema(name, model, tuple(examples), template)
+    if not isinstance(template, str):
+        raise SchemaError(f"schema {name!r}: PROMPT is a {type(template).__name__}; it must be a string with {{text}}")
+    return Schema(name, _output_model(name, module, examples), tuple(examples), template)
 
 
 def _import(name: str, path: Path) -> ModuleType:
@@ -143,7 +175,8 @@ def _import(name: str, path: Path) -> ModuleType:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # Whatever a schema file does while it is imported, it must not end a run over other schemas.
         del sys.modules[module_name]
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
@@ -155,9 +188,8 @@ def _import(name: str, path: Path) -> ModuleType:
     return module
 
 
-def _output_model(name: str, module: ModuleType) -> type[BaseModel]:
-    examples = getattr(module, "EXAMPLES", ())
-    if examples and isinstance(examples[0], Example):
+def _output_model(name: str, module: ModuleType, examples: Sequence[Example]) -> type[BaseModel]:
+    if examples:
         return type(examples[0].output)
     own = [
         value

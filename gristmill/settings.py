@@ -1,10 +1,11 @@
 """Settings: environment (`GRISTMILL_...`), then `.env`, then defaults; options and flow parameters come before."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy import URL
 
 from gristmill.errors import SetupError
 from gristmill.presets import get_preset
@@ -19,22 +20,24 @@ class Settings(BaseSettings):
 
     data: Path = Field(Path("data"), description="the data folder: inbox, outbox, dead, archive, reports")
     schemas: Path = Field(Path("schemas"), description="the folder of schema files")
-    model: str = Field("embedded", description="a model directory, or 'embedded'")
+    model: str = Field("embedded", min_length=1, description="a model directory, or 'embedded'")
     database_url: SecretStr = Field(SecretStr(""), description="SQLAlchemy URL; empty: SQLite in the data folder")
     device: str = Field("auto", description="auto, cpu, cuda:0 ...")
     dtype: str = Field("auto", description="auto, float32, bfloat16, float16 (not on a CPU)")
     preset: str = Field("extract", description="the preset of first attempts")
     seed: int = Field(0, description="with record id and attempt, all that randomness depends on")
-    token_budget: int = Field(16_384, ge=256, description="rows times positions of a batch")
+    engine: Literal["auto", "fast", "reference"] = Field("auto", description="how the model is run")
+    token_budget: int | None = Field(None, ge=256, description="positions held at once; unset: what fits in memory")
     chunk_records: int = Field(1000, ge=1, le=100_000, description="records claimed at once")
     max_attempts: int = Field(4, ge=1, le=20, description="attempts before a record is dead")
     settle_seconds: float = Field(2.0, ge=0, le=3600, description="how long a file must have been still")
     lease_seconds: float = Field(900.0, ge=10, description="after this a claim of another machine has lapsed")
 
     @property
-    def url(self) -> str:
+    def url(self) -> str | URL:
         """The database's URL."""
-        return self.database_url.get_secret_value() or f"sqlite:///{self.data.resolve() / 'gristmill.sqlite3'}"
+        own = URL.create("sqlite", database=str(self.data.resolve() / "gristmill.sqlite3"))
+        return self.database_url.get_secret_value() or own
 
 
 def load_settings(**given: Any) -> Settings:
@@ -50,5 +53,7 @@ def load_settings(**given: Any) -> Settings:
         name = "_".join(str(part) for part in first["loc"]).upper()
         value = "" if name == "DATABASE_URL" else f"={first['input']!r}"
         raise SetupError(f"GRISTMILL_{name}{value}: {first['msg']}; nothing was run") from error
+    except UnicodeDecodeError as error:
+        raise SetupError(f".env is not UTF-8 at byte {error.start}; save it as UTF-8; nothing was run") from error
     get_preset(settings.preset)
     return settings

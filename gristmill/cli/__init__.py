@@ -1,6 +1,7 @@
 """The command `gristmill`."""
 
 import logging
+import signal
 import sys
 
 from gristmill.errors import GristmillError
@@ -11,6 +12,8 @@ def main() -> None:
     from gristmill.cli.app import app
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    # Ended from outside, what is in hand is given back on the way out, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
     except GristmillError as error:

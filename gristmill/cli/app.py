@@ -49,21 +49,27 @@ def run(
     from gristmill.report import as_text
 
     settings = load_settings(preset=preset, model=model, data=data, schemas=schemas, device=device, dtype=dtype)
-    described = load_schema(schema, settings.schemas)
+    load_schema(schema, settings.schemas)
     if not file.is_file():
         raise SetupError(f"no file {str(file)!r}; give the path of a .jsonl or .jsonl.gz file")
     pipeline = Pipeline(settings)
+    described = pipeline.schema(schema)
     run_id = pipeline.begin("file")
     taken = pipeline.take_file(run_id, file, described, again)
+    if taken is None:
+        raise SetupError(f"{file.name} is being taken in by another process; wait for it, or end that and run again")
     try:
         if taken.known:
             pipeline.ledger.note_known(run_id, [taken.file.id])
             pipeline.ledger.note(run_id, f"{file.name} was done before and is not done again; --again repeats it")
         with progress_bar(taken.file.lines, quiet=as_json) as advance:
             report = pipeline.run(run_id, file_ids=[taken.file.id], progress=advance)
+    except KeyboardInterrupt as error:
+        typer.echo("interrupted: what was finished is kept, the rest given back; run again to go on", err=True)
+        raise typer.Exit(130) from error
     except GristmillError as error:
         typer.echo(f"gristmill: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2 if isinstance(error, SetupError) else 1) from error
     typer.echo(_json(report.as_json()) if as_json else as_text(report, pipeline.reports))
     states = pipeline.ledger.states_of_file(taken.file.id)
     raise typer.Exit(0 if states.keys() <= {"accepted"} else 1)
@@ -102,7 +108,7 @@ def model_inspect(
     """Say what a model directory holds and what it would take to run it; no weights are loaded."""
     from gristmill.models.locate import open_model
 
-    budget = load_settings().token_budget
+    budget = load_settings().token_budget or 16_384
     found = open_model(directory).inspect(budget)
     if as_json:
         typer.echo(_json(found.as_json()))

@@ -36,13 +36,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What an attempt produced, not yet judged. Token counts are in tokens of the model's vocabulary."""
+    """What an attempt produced, not yet judged.
+
+    Token counts are in tokens of the model's vocabulary; `tokens` are the ids behind `text`, without the end token.
+    """
 
     key: int
     text: str
     finish_reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
+    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

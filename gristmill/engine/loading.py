@@ -20,6 +20,9 @@ from gristmill.prompts import Message
 log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TOKEN_BUDGET = 16_384
+"""Positions of keys and values that are reckoned with where no budget was given."""
+
 _PAD_NAMES = ("<|endoftext|>", "<pad>", "<|pad|>", "[PAD]", "<unk>")
 
 
@@ -34,6 +37,7 @@ class LoadedModel:
     eos_id: int
     pad_id: int
     merge_system: bool
+    special_tokens: tuple[str, ...] = ()
 
     def render(self, turns: list[Message]) -> str:
         """The prompt's text by the model's chat template, ready to be tokenized without special tokens added."""
@@ -100,7 +104,7 @@ def free_bytes(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def load_model(model: str, device: str, dtype: str, token_budget: int) -> LoadedModel:
+def load_model(model: str, device: str, dtype: str, token_budget: int | None = None) -> LoadedModel:
     """Load a model directory; no hub is asked and no code from the directory is run.
 
     Raises:
@@ -109,6 +113,7 @@ def load_model(model: str, device: str, dtype: str, token_budget: int) -> Loaded
     directory = open_model(model)
     on = resolve_device(device)
     as_dtype = resolve_dtype(dtype, on)
+    token_budget = token_budget or TOKEN_BUDGET
     need, free = directory.memory_bytes(as_dtype.itemsize, token_budget), free_bytes(on)
     if need > free:
         raise ModelError(
@@ -151,7 +156,8 @@ def load_model(model: str, device: str, dtype: str, token_budget: int) -> Loaded
         time.perf_counter() - began,
         extra={"action": "model_loaded"},
     )
-    return LoadedModel(info, network, tokenizer, on, eos_id, pad_id, merge_system)
+    special = tuple(t.content for t in tokenizer.added_tokens_decoder.values() if t.special)
+    return LoadedModel(info, network, tokenizer, on, eos_id, pad_id, merge_system, special)
 
 
 def greedy_config(max_new_tokens: int, eos_id: int, pad_id: int) -> GenerationConfig:

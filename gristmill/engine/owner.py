@@ -1,33 +1,59 @@
 """The owner of the process's model: loads it at the first use and hands out the same engine after that."""
 
+import logging
 from threading import Lock
 
 from gristmill.engine.base import Engine
+
+log = logging.getLogger(__name__)
 
 _lock = Lock()
 _current: tuple[tuple[object, ...], Engine] | None = None
 _loads = 0
 
 
-def engine_for(model: str, *, device: str = "auto", dtype: str = "auto", seed: int = 0, token_budget: int) -> Engine:
+def engine_for(
+    model: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    seed: int = 0,
+    token_budget: int | None = None,
+    way: str = "auto",
+) -> Engine:
     """The engine for these settings; another model than the one loaded replaces it, so that only one is in memory.
 
+    `way` is "fast", "reference", or "auto" for the fast one where the model's class supports it.
+
     Raises:
-        ModelError: the model can't be loaded.
+        ModelError: the model can't be loaded, or not run the way that was asked for.
     """
     global _current, _loads
-    wanted = (model, device, dtype, seed, token_budget)
+    wanted = (model, device, dtype, seed, token_budget, way)
     with _lock:
         if _current is not None and _current[0] == wanted:
             return _current[1]
         _current = None
-        from gristmill.engine.loading import load_model
-        from gristmill.engine.reference import ReferenceEngine
-
-        loaded = load_model(model, device, dtype, token_budget)
+        _current = (wanted, _load(model, device, dtype, seed, token_budget, way))
         _loads += 1
-        _current = (wanted, ReferenceEngine(loaded, seed=seed, token_budget=token_budget))
         return _current[1]
+
+
+def _load(model: str, device: str, dtype: str, seed: int, token_budget: int | None, way: str) -> Engine:
+    from gristmill.engine.fast import FastEngine, supports
+    from gristmill.engine.loading import load_model
+    from gristmill.engine.reference import ReferenceEngine
+
+    loaded = load_model(model, device, dtype, token_budget)
+    if way == "fast" or (way == "auto" and supports(loaded.model)):
+        return FastEngine(loaded, seed=seed, token_budget=token_budget)
+    if way == "auto":
+        log.info(
+            "%s has no attention interface; the reference engine runs it",
+            type(loaded.model).__name__,
+            extra={"action": "engine_fallback"},
+        )
+    return ReferenceEngine(loaded, seed=seed, token_budget=token_budget)
 
 
 def load_count() -> int:

@@ -1,11 +1,13 @@
 """From a request to prompt tokens: the model's chat template rendered once, length checked before it costs anything."""
 
+import re
+
 from jinja2 import TemplateError
 
 from gristmill.engine.base import Failed, Request
 from gristmill.engine.loading import LoadedModel
 from gristmill.faults import Fault, FaultCode
-from gristmill.prompts import messages_for
+from gristmill.prompts import Message, messages_for
 
 LONGEST_TOKEN_BYTES = 128
 """No token of a byte-level vocabulary is longer (the longest are runs of white space), so a text with more bytes than
@@ -20,13 +22,42 @@ def prompt_tokens(loaded: LoadedModel, request: Request) -> list[int] | Failed:
     turns = messages_for(request.schema, request.record)
     if isinstance(turns, Fault):
         return Failed(request.key, turns)
+    turns, secrets = _without_special_tokens(loaded, turns)
     try:
         text = loaded.render(turns)
     except TemplateError as error:
         return Failed(request.key, Fault(FaultCode.ENGINE_ERROR, f"the model's chat template refused it: {error}"))
-    tokens: list[int] = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
+    tokens = _tokenized(loaded, text, secrets)
     if len(tokens) + request.max_new_tokens > context:
         return _too_long(request, f"{len(tokens)} prompt tokens and up to {request.max_new_tokens} new ones", context)
+    return tokens
+
+
+def _without_special_tokens(loaded: LoadedModel, turns: list[Message]) -> tuple[list[Message], dict[str, str]]:
+    """The turns with the names of special tokens in their text put aside, and what stands for each.
+
+    A record that holds `<|im_end|>` must not be able to end its turn: its letters are letters.
+    """
+    special = [token for token in loaded.special_tokens if any(token in turn["content"] for turn in turns)]
+    secrets = {f"\ue000{i}\ue001": token for i, token in enumerate(sorted(special, key=len, reverse=True))}
+    for secret, token in secrets.items():
+        turns = [{**turn, "content": turn["content"].replace(token, secret)} for turn in turns]
+    return turns, secrets
+
+
+def _tokenized(loaded: LoadedModel, text: str, secrets: dict[str, str]) -> list[int]:
+    def plain(part: str) -> list[int]:
+        tokens: list[int] = loaded.tokenizer(part, add_special_tokens=False)["input_ids"]
+        return tokens
+
+    if not secrets:
+        return plain(text)
+    tokens: list[int] = []
+    for part in re.split(f"({'|'.join(map(re.escape, secrets))})", text):
+        if part in secrets:
+            tokens += loaded.tokenizer(secrets[part], add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        elif part:
+            tokens += plain(part)
     return tokens
 
 

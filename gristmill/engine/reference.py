@@ -14,7 +14,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
-from gristmill.engine.loading import LoadedModel, greedy_config
+from gristmill.engine.loading import TOKEN_BUDGET, LoadedModel, greedy_config
+from gristmill.engine.masks import forbid
 from gristmill.engine.prompting import prompt_tokens
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
 from gristmill.faults import Fault, FaultCode
@@ -47,10 +48,10 @@ class ReferenceEngine:
     `token_budget` bounds rows times the longest row's positions of a batch.
     """
 
-    def __init__(self, loaded: LoadedModel, *, seed: int = 0, token_budget: int = 16_384) -> None:
+    def __init__(self, loaded: LoadedModel, *, seed: int = 0, token_budget: int | None = None) -> None:
         self._loaded = loaded
         self._seed = seed
-        self._token_budget = token_budget
+        self._token_budget = token_budget or TOKEN_BUDGET
         self._backend = LLGuidanceBackend(from_transformers(loaded.model, loaded.tokenizer))
         self._grammars: dict[str, str] = {}
         self._letters: dict[int, bool] = {}
@@ -131,23 +132,23 @@ class ReferenceEngine:
             stopping_criteria=StoppingCriteriaList([in_place]),
         )
         new = out[:, width:].tolist()
-        return [self._outcome(row, new[i], guide.errors.get(i), i in in_place.rows) for i, row in enumerate(batch)]
+        return [self._outcome(row, new[i], guide, i, in_place.rows) for i, row in enumerate(batch)]
 
-    def _outcome(self, row: _Row, tokens: list[int], error: str | None, in_place: bool) -> Outcome:
-        if error:
-            return Failed(row.request.key, Fault(FaultCode.ENGINE_ERROR, f"the grammar engine gave up: {error}"))
+    def _outcome(self, row: _Row, tokens: list[int], guide: "_Guide", at: int, in_place: dict[int, int]) -> Outcome:
+        if at in guide.errors:
+            message = f"the grammar engine gave up: {guide.errors[at]}"
+            return Failed(row.request.key, Fault(FaultCode.ENGINE_ERROR, message))
         eos = self._loaded.eos_id
-        ended = eos in tokens
-        if ended:
-            tokens = tokens[: tokens.index(eos) + 1]
-        elif in_place:
-            while tokens and tokens[-1] == self._loaded.pad_id:
-                tokens.pop()
-        text = self._loaded.tokenizer.decode(
-            tokens[:-1] if ended else tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        reason = FinishReason.STOP if ended else FinishReason.DEGENERATE if in_place else FinishReason.LENGTH
-        return Candidate(row.request.key, text, reason, len(row.prompt), len(tokens))
+        if eos in tokens:
+            tokens, reason = tokens[: tokens.index(eos)], FinishReason.STOP
+        elif at in in_place:
+            tokens, reason = tokens[: in_place[at]], FinishReason.DEGENERATE
+        else:
+            # The last token was not shown to the matcher any more; it may have completed the answer.
+            whole = guide.ll_matchers[at].consume_token(tokens[-1]) and guide.ll_matchers[at].is_stopped()
+            reason = FinishReason.STOP if whole else FinishReason.LENGTH
+        text = self._loaded.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return Candidate(row.request.key, text, reason, len(row.prompt), len(tokens), tuple(tokens))
 
     def _grammar(self, schema: Schema) -> str:
         if schema.fingerprint not in self._grammars:
@@ -214,18 +215,6 @@ class _Guide(LLGuidanceLogitsProcessor, LogitsProcessor):
         return logits
 
 
-def forbid(logits: Tensor, bitmask: Tensor) -> None:
-    """Set logits of shape [rows, vocabulary] to -inf where the bit of `bitmask` (int32, [rows, words]) is 0.
-
-    Positions past the mask's last word, which a model larger than its vocabulary has, are forbidden too.
-    """
-    shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
-    bits = (bitmask.to(logits.device, non_blocking=True).unsqueeze(-1) >> shifts) & 1
-    allowed = bits.flatten(1)[:, : logits.shape[1]]
-    logits[:, allowed.shape[1] :] = float("-inf")
-    logits[:, : allowed.shape[1]].masked_fill_(allowed == 0, float("-inf"))
-
-
 class _Choose(LogitsProcessor):
     """Leaves one token per row, chosen by the row's sampler, so that greedy decoding takes it."""
 
@@ -244,13 +233,13 @@ class _Choose(LogitsProcessor):
 
 
 class _InPlace(StoppingCriteria):
-    """Ends rows that run in place, and those whose matcher gave up."""
+    """Ends rows that run in place, and those whose matcher gave up. `rows` holds how many tokens the former had."""
 
     def __init__(self, prompt_width: int, tokenizer: Any, guide: _Guide) -> None:
         self._width = prompt_width
         self._tokenizer = tokenizer
         self._guide = guide
-        self.rows: set[int] = set()
+        self.rows: dict[int, int] = {}
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:  # noqa: ARG002 - transformers'
         count = input_ids.shape[1] - self._width
@@ -260,7 +249,7 @@ class _InPlace(StoppingCriteria):
                     continue
                 tail = tokens[-64:]
                 if running_in_place(tokens) or is_filler(self._tokenizer.decode(tail)):
-                    self.rows.add(i)
+                    self.rows[i] = count
                     self._guide.ended.add(i)
-        stopped = self.rows | self._guide.errors.keys()
+        stopped = self.rows.keys() | self._guide.errors.keys()
         return torch.tensor([i in stopped for i in range(len(input_ids))], device=input_ids.device)

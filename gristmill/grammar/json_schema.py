@@ -51,7 +51,13 @@ def constraint_for(schema: Schema) -> Constraint:
     """
     relaxed: list[str] = []
     closed = _closed(schema.json_schema, "$", relaxed)
-    closed["x-guidance"] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    closed["x-guidance"] = {
+        "whitespace_flexible": False,
+        "item_separator": ", ",
+        "key_separator": ": ",
+        # Alternatives of a discriminated union overlap for the engine; validation tells them apart.
+        "coerce_one_of": True,
+    }
     text = json.dumps(closed)
     refusal = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(text))
     if refusal:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from gristmill.errors import SetupError, StorageError
 from gristmill.store.tables import metadata
@@ -17,7 +17,7 @@ from gristmill.store.tables import metadata
 _BUSY_SECONDS = 30
 
 
-def open_database(url: str) -> Engine:
+def open_database(url: str | URL) -> Engine:
     """Open the database and make its tables where they are missing.
 
     SQLite runs in WAL mode with every commit on disk before it returns.
@@ -30,10 +30,14 @@ def open_database(url: str) -> Engine:
         parsed = make_url(url)
     except ArgumentError as error:
         raise SetupError("GRISTMILL_DATABASE_URL is not a database URL; use sqlite:///FILE") from error
+    try:
+        engine = create_engine(parsed)
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        kind = parsed.drivername
+        raise SetupError(f"GRISTMILL_DATABASE_URL: no driver for {kind!r} is installed; use sqlite:///FILE") from error
     with storage_errors(parsed.render_as_string(hide_password=True)):
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed)
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)

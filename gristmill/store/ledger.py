@@ -3,17 +3,19 @@
 import json
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import RowMapping, delete, func, insert, select, update
 
+from gristmill.errors import InputError
 from gristmill.faults import Fault
 from gristmill.presets import get_preset
 from gristmill.records import Line, Record
+from gristmill.store import owner as owners
 from gristmill.store.database import Database
-from gristmill.store.queue import RecordState, owner
+from gristmill.store.queue import RecordState
 from gristmill.store.tables import attempts, files, records, runs
 
 
@@ -52,7 +54,7 @@ class Ledger(Database):
         now = time.time()
         run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(2)}"
         with self._writing() as db:
-            row = {"id": run_id, "kind": kind, "owner": owner(), "parameters": json.dumps(parameters)}
+            row = {"id": run_id, "kind": kind, "owner": owners.owner(), "parameters": json.dumps(parameters)}
             zero = {"model_seconds": 0.0, "notes": "[]", "known_files": "[]"}
             db.execute(insert(runs).values(**row, **zero, started_at=now))
         return run_id
@@ -116,15 +118,22 @@ class Ledger(Database):
         preset: str,
         model: str,
         name: str,
+        unchanged: Callable[[], bool] = lambda: True,
         page: int = 2000,
-    ) -> FileRow:
-        """Take a file in: all of its lines or, after a crash, none.
+    ) -> FileRow | None:
+        """Take a file in: all of its lines or, after a crash, none. None where another process is taking it in.
 
-        Lines are written in pages of `page`; the file counts as taken only with the last. Unreadable lines are
-        dead at once. The output's name is `name`, with the first 8 digits of the key behind it where other content
-        has that name.
+        Lines are written in pages of `page`; the file counts as taken only with the last, and only if `unchanged`
+        then says that what was read is what was meant. Unreadable lines are dead at once. The output's name is
+        `name`, with the first 8 digits of the key behind it where other content has that name.
+
+        Raises:
+            InputError: the file changed while it was read; nothing of it is kept.
         """
-        file_id, output_name = self._begin_file(run_id, key, content_sha256, schema, preset, model, name)
+        begun = self._begin_file(run_id, key, content_sha256, schema, preset, model, name)
+        if begun is None:
+            return None
+        file_id, output_name = begun
         budget = get_preset(preset).max_new_tokens
         now = time.time()
         count = duplicates = 0
@@ -155,22 +164,34 @@ class Ledger(Database):
         with self._writing() as db:
             if batch:
                 db.execute(insert(records), batch)
-            done = {"complete": 1, "lines": count, "duplicate_ids": duplicates}
-            db.execute(update(files).where(files.c.id == file_id).values(**done))
+            there = db.execute(select(func.count()).where(records.c.file_id == file_id)).scalar_one()
+            if there != count or not unchanged():
+                db.execute(delete(records).where(records.c.file_id == file_id))
+                db.execute(delete(files).where(files.c.id == file_id))
+                count = -1
+            else:
+                done = {"complete": 1, "lines": count, "duplicate_ids": duplicates}
+                db.execute(update(files).where(files.c.id == file_id).values(**done))
+        if count < 0:
+            raise InputError(f"{name} changed while it was read; it is taken by the next run")
         return FileRow(file_id, schema, preset, name, output_name, count, duplicates, run_id)
 
     def _begin_file(
         self, run_id: str, key: str, content: str, schema: str, preset: str, model: str, name: str
-    ) -> tuple[int, str]:
+    ) -> tuple[int, str] | None:
         with self._writing() as db:
-            for old in db.execute(select(files.c.id).where(files.c.key == key, files.c.complete == 0)).scalars().all():
-                # A run that died while reading this file; nothing of it was claimable.
+            for old, reader, complete in db.execute(
+                select(files.c.id, files.c.reader, files.c.complete).where(files.c.key == key)
+            ).all():
+                if complete or (owners.lives(reader) and reader != owners.owner()):
+                    return None
+                # Its reader died, or gave up; nothing of it was claimable.
                 db.execute(delete(records).where(records.c.file_id == old))
                 db.execute(delete(files).where(files.c.id == old))
             taken = select(files.c.id).where(files.c.schema == schema, files.c.output_name == name)
             output_name = f"{name}-{key[:8]}" if db.execute(taken).first() else name
             row = {"key": key, "content_sha256": content, "schema": schema, "preset": preset, "model": model}
-            row |= {"name": name, "output_name": output_name, "run_id": run_id}
+            row |= {"name": name, "output_name": output_name, "run_id": run_id, "reader": owners.owner()}
             zero = {"complete": 0, "lines": 0, "duplicate_ids": 0, "version": 1, "written_version": 0}
             file_id = db.execute(
                 insert(files).values(**row, **zero, read_at=time.time()).returning(files.c.id)
@@ -186,9 +207,19 @@ class Ledger(Database):
             query = select(files).where(files.c.complete == 1, its_own)
             return [_file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
 
+    def forget_half_read(self) -> None:
+        """Files whose reader died before the last line count as never seen; they still lie where they lay."""
+        with self._writing() as db:
+            half = db.execute(select(files.c.id, files.c.reader).where(files.c.complete == 0)).all()
+            for file_id in [file_id for file_id, reader in half if not owners.lives(reader)]:
+                db.execute(delete(records).where(records.c.file_id == file_id))
+                db.execute(delete(files).where(files.c.id == file_id))
+
     def files_to_write(self) -> list[FileRow]:
-        """Files some of whose records ended after their outputs were written for the last time."""
-        query = select(files).where(files.c.complete == 1, files.c.written_version < files.c.version)
+        """Files some of whose records ended after their outputs were written last, and that no run has in hand."""
+        in_hand = select(records.c.id).where(records.c.file_id == files.c.id, records.c.state == RecordState.LEASED)
+        behind = files.c.written_version < files.c.version
+        query = select(files).where(files.c.complete == 1, behind, ~in_hand.exists())
         with self._reading() as db:
             return [_file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
 
@@ -278,6 +309,7 @@ class Ledger(Database):
             select(files.c.schema, records.c.state, func.count())
             .join(files, files.c.id == records.c.file_id)
             .where(records.c.state.in_([RecordState.WAITING, RecordState.LEASED, RecordState.QUEUED]))
+            .where(files.c.complete == 1)
             .group_by(files.c.schema, records.c.state)
         )
         found: dict[str, dict[RecordState, int]] = {}

@@ -1,8 +1,6 @@
 """A record's life: waiting, leased, then accepted, queued for another attempt, or dead."""
 
 import json
-import os
-import socket
 import time
 import uuid
 from collections import defaultdict
@@ -11,13 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import psutil
-from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, case, delete, func, insert, or_, select, update
 
 from gristmill.engine.base import Candidate, Failed, Outcome, Request
 from gristmill.faults import Fault, FaultCode
 from gristmill.policy import Again, Attempt, Dead
 from gristmill.presets import get_preset
+from gristmill.store import owner as owners
 from gristmill.store.database import Database
 from gristmill.store.tables import attempts, files, records
 
@@ -112,21 +110,6 @@ class QueueRow:
     fault: Fault | None
 
 
-def owner() -> str:
-    """This process, told from every other: host, process id, and when it started."""
-    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
-
-
-def _lives(leased_by: str) -> bool:
-    host, pid, started = leased_by.rsplit(":", 2)
-    if host != socket.gethostname():
-        return True
-    try:
-        return abs(psutil.Process(int(pid)).create_time() - float(started)) < 1
-    except psutil.NoSuchProcess:
-        return False
-
-
 class Queue(Database):
     """Records in the store."""
 
@@ -139,17 +122,20 @@ class Queue(Database):
         lease_seconds: float,
         schemas: Sequence[str],
         file_ids: Sequence[int] | None = None,
-        due_by: float | None = None,
+        due_by: float,
     ) -> Claim:
         """Lease up to `limit` records in `states`, the longest due first; no other run can claim them until
-        `lease_seconds` have passed. Records due after `due_by` (seconds since 1970, default now) stay."""
+        `lease_seconds` have passed. Records due after `due_by` (seconds since 1970) stay, and so do queued ones that
+        this run has tried already."""
         now = time.time()
+        fresh = or_(records.c.state != RecordState.QUEUED, records.c.run_id != run_id)
         query = (
             select(records.c.id)
             .join(files, files.c.id == records.c.file_id)
             .where(
                 records.c.state.in_(states),
-                records.c.due_at <= (now if due_by is None else due_by),
+                records.c.due_at <= due_by,
+                fresh,
                 files.c.complete == 1,
                 files.c.schema.in_(schemas),
             )
@@ -175,8 +161,8 @@ class Queue(Database):
         now = time.time()
         leased = records.c.state == RecordState.LEASED
         with self._writing() as db:
-            owners = db.execute(select(records.c.leased_by).where(leased).distinct()).scalars().all()
-            gone = [name for name in owners if not _lives(name)]
+            holders = db.execute(select(records.c.leased_by).where(leased).distinct()).scalars().all()
+            gone = [name for name in holders if not owners.lives(name)]
             lost = leased & or_(records.c.leased_until < now, records.c.leased_by.in_(gone))
             started = db.execute(select(records.c.id).where(lost, _under_way().exists())).scalars().all()
             lease = uuid.uuid4().hex
@@ -237,15 +223,23 @@ class Queue(Database):
                 return
             last = rows[-1]["id"]
 
-    def start_attempts(self, run_id: str, requests: Sequence[Request], model: str) -> None:
-        """Count attempts before they are made, so that a record that kills the process can't do so for ever."""
-        with self._writing() as db:
-            self._start(db, run_id, requests, model)
+    def start_attempts(self, lease: str, run_id: str, requests: Sequence[Request], model: str) -> None:
+        """Count attempts before they are made, so that a record that kills the process can't do so for ever.
 
-    def save_outcomes(self, run_id: str, made: Sequence[tuple[Request, Outcome]], model: str) -> None:
+        Records that the lease has lost, because it lapsed and another run took over, are left alone here and below.
+        """
+        with self._writing() as db:
+            mine = self._still_mine(db, lease, [request.key for request in requests])
+            self._start(db, run_id, [request for request in requests if request.key in mine], model)
+
+    def save_outcomes(self, lease: str, run_id: str, made: Sequence[tuple[Request, Outcome]], model: str) -> None:
         """Keep what the engine returned. Requests that were refused before they started count as attempts too."""
         now = time.time()
         with self._writing() as db:
+            mine = self._still_mine(db, lease, [request.key for request, _ in made])
+            made = [(request, outcome) for request, outcome in made if request.key in mine]
+            if not made:
+                return
             keys = [request.key for request, _ in made]
             under_way = select(attempts.c.record_pk, attempts.c.number).where(attempts.c.record_pk.in_(keys))
             known = set(db.execute(under_way).all())
@@ -278,11 +272,13 @@ class Queue(Database):
         with self._reading() as db:
             return [Unjudged(*row) for row in db.execute(query)]
 
-    def save_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+    def save_verdicts(self, lease: str, verdicts: Sequence[Verdict]) -> None:
         """Keep what was found of candidates."""
-        if not verdicts:
-            return
         with self._writing() as db:
+            mine = self._still_mine(db, lease, [v.pk for v in verdicts])
+            verdicts = [v for v in verdicts if v.pk in mine]
+            if not verdicts:
+                return
             db.execute(
                 update(attempts)
                 .where(attempts.c.record_pk == bindparam("pk"), attempts.c.number == bindparam("n"))
@@ -329,10 +325,8 @@ class Queue(Database):
             for pk, all_of in tried.items()
         ]
 
-    def settle(self, settled: Sequence[Settled]) -> None:
+    def settle(self, lease: str, settled: Sequence[Settled]) -> None:
         """Move judged records to where they belong and release them."""
-        if not settled:
-            return
         now = time.time()
         last_fault = (
             select(attempts.c.fault)
@@ -361,6 +355,10 @@ class Queue(Database):
             )
         )
         with self._writing() as db:
+            mine = self._still_mine(db, lease, [s.pk for s in settled])
+            settled = [s for s in settled if s.pk in mine]
+            if not settled:
+                return
             db.execute(statement, [_settled_row(s, now) for s in settled])
             done = update(attempts).where(attempts.c.record_pk == bindparam("pk"), attempts.c.settled == 0)
             db.execute(done.values(settled=1), [{"pk": s.pk} for s in settled])
@@ -422,21 +420,24 @@ class Queue(Database):
         )
 
     def _move(self, chosen: Select[Any], run_id: str, state: RecordState, fault: Fault | None) -> int:
-        now = time.time()
-        moved = 0
-        with self._writing() as db:
-            for row in db.execute(chosen).mappings().all():
-                values: dict[str, Any] = {"state": state.value, "run_id": run_id, "due_at": now}
-                if fault is None:
-                    budget = get_preset(row["first_preset"]).max_new_tokens
-                    values |= {"preset": row["first_preset"], "max_new_tokens": budget, "ended_at": None}
-                    values["attempts_before_requeue"] = row["attempts"]
-                else:
-                    values |= {"fault_code": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
-                db.execute(update(records).where(records.c.id == row["id"]).values(**values))
-                self._changed(db, [row["id"]])
-                moved += 1
-        return moved
+        now, moved, last = time.time(), 0, 0
+        while True:
+            # In pages, so that no transaction keeps others waiting.
+            page = chosen.where(records.c.id > last).order_by(records.c.id).limit(_PAGE)
+            with self._writing() as db:
+                rows = db.execute(page).mappings().all()
+                if not rows:
+                    return moved
+                changes = [_moved_row(row, run_id, state, fault, now) for row in rows]
+                columns: dict[str, Any] = {key: bindparam(f"new_{key}") for key in changes[0] if key != "pk"}
+                renamed = [{k if k == "pk" else f"new_{k}": v for k, v in change.items()} for change in changes]
+                db.execute(update(records).where(records.c.id == bindparam("pk")).values(**columns), renamed)
+                self._changed(db, [row["id"] for row in rows])
+            moved, last = moved + len(rows), rows[-1]["id"]
+
+    def _still_mine(self, db: Connection, lease: str, pks: Sequence[int]) -> set[int]:
+        held = select(records.c.id).where(records.c.lease == lease)
+        return set(pks) & set(db.execute(held).scalars())
 
     def _changed(self, db: Connection, pks: Sequence[int]) -> None:
         of_these = select(records.c.file_id).where(records.c.id.in_(pks))
@@ -480,7 +481,7 @@ class Queue(Database):
             db.execute(counted, [{"pk": row["record_pk"], "n": row["number"]} for row in rows])
 
     def _lease(self, db: Connection, ids: Sequence[int], lease: str, run_id: str, until: float) -> None:
-        values = {"state": RecordState.LEASED.value, "lease": lease, "leased_by": owner(), "leased_until": until}
+        values = {"state": RecordState.LEASED.value, "lease": lease, "leased_by": owners.owner(), "leased_until": until}
         statement = update(records).where(records.c.id == bindparam("pk")).values(**values, run_id=run_id)
         if ids:
             db.execute(statement, [{"pk": pk} for pk in ids])
@@ -498,6 +499,16 @@ def _under_way() -> Select[Any]:
     return select(attempts.c.id).where(last, attempts.c.settled == 0)
 
 
+def _moved_row(row: RowMapping, run_id: str, state: RecordState, fault: Fault | None, now: float) -> dict[str, Any]:
+    values: dict[str, Any] = {"pk": row["id"], "state": state.value, "run_id": run_id, "due_at": now}
+    if fault is not None:
+        return values | {"fault_code": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
+    first = row["first_preset"]
+    again = {"preset": first, "max_new_tokens": get_preset(first).max_new_tokens, "ended_at": None}
+    return values | again | {"attempts_before_requeue": row["attempts"]}
+
+
+_PAGE = 1000
 _MENDABLE = (FaultCode.TOO_LONG, FaultCode.MISSING_FIELD, FaultCode.DROPPED)
 
 

@@ -46,9 +46,12 @@ files = Table(
     Column("duplicate_ids", Integer, nullable=False, default=0),
     Column("run_id", String(40), ForeignKey("runs.id"), nullable=False),
     Column("read_at", Float, nullable=False),
+    Column("reader", String(120), nullable=False),
     Column("version", Integer, nullable=False, default=1),
     Column("written_version", Integer, nullable=False, default=0),
     UniqueConstraint("schema", "output_name"),
+    # Ids are never used twice: a row of a dead reader must not come to stand for another file.
+    sqlite_autoincrement=True,
 )
 
 records = Table(
@@ -77,6 +80,7 @@ records = Table(
     Index("records_due", "state", "due_at", "id"),
     Index("records_lease", "lease"),
     Index("records_run", "run_id"),
+    sqlite_autoincrement=True,
 )
 
 attempts = Table(

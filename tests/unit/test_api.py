@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 import gristmill
-from gristmill import Example, Fault, FaultCode, Record, SetupError
+from gristmill import Example, Fault, FaultCode, Record, SchemaError, SetupError
 from gristmill.api import Batcher
 from gristmill.engine import Request
 from gristmill.testing import FakeEngine
@@ -86,8 +86,15 @@ def test_all_results_come_however_many_attempts() -> None:
 
 def test_usage_errors() -> None:
     """What makes no sense is refused before anything is read."""
-    with pytest.raises(SetupError, match="attempts=0 would do nothing; use at least 1"):
+    with pytest.raises(SetupError, match="attempts=0 would do nothing; use a whole number from 1"):
         Batcher(FakeEngine()).run(["x"], schema=Mood, attempts=0)
+    with pytest.raises(SetupError, match="records is one str, not many; put it into a list"):
+        Batcher(FakeEngine()).run("one text", schema=Mood)
+    with pytest.raises(SchemaError, match="is no Pydantic model class; give the class itself"):
+        Batcher(FakeEngine()).run(["x"], schema=Mood(good=True))  # type: ignore[type-var]
+    (odd,) = Batcher(FakeEngine()).run([7], schema=Mood)  # type: ignore[list-item]
+    assert odd.fault is not None
+    assert odd.fault.message == "the record is a int; give a text, a mapping with text, or a Record"
     with pytest.raises(SetupError, match="no preset 'structurd'; did you mean 'structured'"):
         Batcher(FakeEngine()).run(["x"], schema=Mood, preset="structurd")
 

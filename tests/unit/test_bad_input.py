@@ -52,6 +52,18 @@ LINE = b'{"id": "x", "text": "t"}\n'
             True,
         ),
         (
+            "note/a.jsonl",
+            gzip.compress(LINE),
+            "note/a.jsonl stays in the inbox: a.jsonl is packed with gzip; name it .jsonl.gz",
+            True,
+        ),
+        (
+            "note/a.jsonl",
+            LINE.decode().encode("utf-16"),
+            "note/a.jsonl stays in the inbox: a.jsonl is UTF-16; save it as UTF-8",
+            True,
+        ),
+        (
             "note/a.jsonl.gz",
             gzip.compress(LINE * 1000)[:-12],
             "note/a.jsonl.gz stays in the inbox: the gzip file a.jsonl.gz is damaged or cut short: "

@@ -1,9 +1,10 @@
 """Candidates are judged, never mended."""
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
-from gristmill.checking import check
+from gristmill.checking import Accepted, check
+from gristmill.engine import FinishReason
 from gristmill.faults import Fault
 
 
@@ -28,14 +29,14 @@ class Point(BaseModel):
 )
 def test_faults(text: str, reason: str, code: str) -> None:
     """Cut, running in place, broken and invalid candidates are different faults; a cut one that parses is cut."""
-    fault = check(text, reason, Point, "source")
+    fault = check(text, FinishReason(reason), Point, "source")
     assert isinstance(fault, Fault)
     assert fault.code.value == code
 
 
 def test_details_have_no_input() -> None:
     """Details are Pydantic's loc, type and msg and nothing else, so that no record text travels with them."""
-    fault = check('{"x": "secret"}', "stop", Point, "")
+    fault = check('{"x": "secret"}', FinishReason.STOP, Point, "")
     assert isinstance(fault, Fault)
     assert fault.message == "the answer does not fit the schema: x"
     assert [set(detail) for detail in fault.details] == [{"loc", "type", "msg"}]
@@ -44,4 +45,27 @@ def test_details_have_no_input() -> None:
 
 def test_accepted_is_an_instance() -> None:
     """What is accepted is a validated instance; a replacement character of the text itself may be copied."""
-    assert check('{"x": 1, "name": "\ufffd"}', "stop", Point, "a \ufffd b") == Point(x=1, name="\ufffd")
+    accepted = check('{"x": 1, "name": "\ufffd"}', FinishReason.STOP, Point, "a \ufffd b")
+    assert accepted == Accepted(Point(x=1, name="\ufffd"), '{"x": 1, "name": "\ufffd"}')
+
+
+class Odd(BaseModel):
+    """A model whose validator raises what it likes, and whose number may be infinite."""
+
+    kind: str
+    share: float = 0.0
+
+    @field_validator("kind")
+    @classmethod
+    def known(cls, value: str) -> str:
+        return {"a": "b"}[value]
+
+
+def test_a_schema_can_not_end_a_run() -> None:
+    """A validator that raises a KeyError, and a number that JSON does not have, are faults of the candidate."""
+    raised = check('{"kind": "z"}', FinishReason.STOP, Odd, "")
+    infinite = check('{"kind": "a", "share": 1e999}', FinishReason.STOP, Odd, "")
+    assert isinstance(raised, Fault)
+    assert isinstance(infinite, Fault)
+    assert raised.message == "the answer does not fit the schema: a validator raised KeyError"
+    assert infinite.message == "the answer does not fit the schema: writing the answer as JSON raised ValueError"

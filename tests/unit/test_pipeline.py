@@ -1,12 +1,14 @@
 """A record's way through the store, with a fake engine: nothing is lost, nothing is done twice."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import jsonlines
 import pytest
 
+from gristmill import intake
 from gristmill.engine import FinishReason, Request
 from gristmill.errors import InvariantError
 from gristmill.faults import Fault, FaultCode
@@ -238,7 +240,7 @@ def test_a_restart_finds_everything(drop: Drop, settings: Settings, monkeypatch:
     claim = first.claim(run_id)
     with pytest.raises(Dies):
         first.generate(run_id, claim.lease)
-    monkeypatch.setattr("gristmill.store.queue._lives", lambda owner: False)
+    monkeypatch.setattr("gristmill.store.owner.lives", lambda owner: False)
 
     second_engine = FakeEngine()
     second = Pipeline(settings, second_engine)
@@ -261,15 +263,15 @@ def test_a_record_that_kills_the_process_dies(drop: Drop, settings: Settings, mo
         raise Dies
 
     drop("note/a.jsonl", lines({"id": "x", "text": "t"}))
-    monkeypatch.setattr("gristmill.store.queue._lives", lambda owner: False)
+    monkeypatch.setattr("gristmill.store.owner.lives", lambda owner: False)
     for kind in ("extract", "retry", "retry"):
         pipeline = Pipeline(settings, FakeEngine(deadly))
         monkeypatch.setattr(pipeline.queue, "give_back", lambda lease: 0)
-        run_id = pipeline.begin(kind)
-        pipeline.take_in(run_id)
-        orphans = pipeline.recover(run_id)
+        pipeline.take_in(pipeline.begin("extract"))
+        orphans = pipeline.recover(pipeline.begin("extract"))
         pipeline.check(orphans.lease)
         pipeline.route(orphans.lease)
+        run_id = pipeline.begin(kind)
         with pytest.raises(Dies):
             pipeline.generate(run_id, pipeline.claim(run_id, ignore_due=True).lease)
     report = extract(Pipeline(settings, FakeEngine()))
@@ -334,7 +336,6 @@ def test_records_wait_for_a_schema_that_went_away(pipeline: Pipeline, drop: Drop
     drop("note/a.jsonl", lines({"id": "x", "text": "1"}))
     pipeline.take_in(pipeline.begin("extract"))
     (schemas / "note.py").rename(schemas / "note.bak")
-    pipeline._schemas.clear()
     report = pipeline.run(pipeline.begin("extract"))
     assert report.unfinished_elsewhere == {"note": {"waiting": 1}}
     assert report.notes[0].startswith("1 records of schema 'note' wait: no schema 'note'")
@@ -365,3 +366,184 @@ def test_exact_match_against_gold(drop: Drop, settings: Settings) -> None:
     schema = extract(pipeline).schemas["note"]
     assert schema.gold_records == 3
     assert schema.exact_match == {"title": pytest.approx(2 / 3), "stars": 0.0}
+
+
+def test_two_processes_take_in_one_file(drop: Drop, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one process reads a file, another leaves it alone; after that it is known, whole."""
+    one, two = Pipeline(settings, FakeEngine()), Pipeline(settings, FakeEngine())
+    path = drop("note/a.jsonl", lines(*({"id": str(i), "text": "t"} for i in range(5000))))
+    schema = one.schema("note")
+    run_one, run_two = one.begin("extract"), two.begin("extract")
+    seen = []
+
+    class Slow:
+        """The file as it is read by the first process, with the second at work in the middle."""
+
+        def __init__(self, source):  # type: ignore[no-untyped-def]
+            self._source = source
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            for number, line in enumerate(self._source):
+                if number == 4500:
+                    with monkeypatch.context() as other:
+                        other.setattr("gristmill.store.owner.owner", lambda: "elsewhere:1:2.00")
+                        other.setattr("gristmill.intake._digesting", lambda lines, digest: lines)
+                        seen.append(two.take_file(run_two, path, schema, again=False))
+                yield line
+
+    original = intake._digesting
+    monkeypatch.setattr("gristmill.intake._digesting", lambda source, digest: original(Slow(source), digest))
+    taken = one.take_file(run_one, path, schema, again=False)
+    assert seen == [None]
+    assert taken is not None
+    assert taken.file.lines == 5000
+    assert sum(one.ledger.states_of_file(taken.file.id).values()) == 5000
+    again = two.take_file(run_two, path, schema, again=False)
+    assert again is not None
+    assert again.known
+
+
+def test_a_file_that_grows_while_it_is_read(drop: Drop, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content that is not what was hashed is not kept; the file stays and is taken whole by the next run."""
+    pipeline = Pipeline(settings, FakeEngine())
+    path = drop("note/a.jsonl", lines({"id": "x", "text": "t"}))
+    digest = intake._digest
+
+    def grows(path: Path) -> str:
+        found = digest(path)
+        path.write_bytes(path.read_bytes() + lines({"id": "y", "text": "t"}))
+        return found
+
+    monkeypatch.setattr("gristmill.intake._digest", grows)
+    run_id = pipeline.begin("extract")
+    assert pipeline.take_in(run_id) == []
+    assert pipeline.report(run_id).notes == [
+        "note/a.jsonl stays in the inbox: a changed while it was read; it is taken by the next run"
+    ]
+    monkeypatch.setattr("gristmill.intake._digest", digest)
+    assert path.exists()
+    assert extract(pipeline).states["accepted"] == 2
+
+
+def test_a_lapsed_lease_changes_nothing_any_more(drop: Drop, settings: Settings) -> None:
+    """A run whose lease was taken over while it slept writes nothing over what the other run did."""
+    drop("note/a.jsonl", lines({"id": "x", "text": "t"}, {"id": "y", "text": "t"}))
+    sleeper, other = Pipeline(settings, FakeEngine()), Pipeline(settings, FakeEngine())
+    run_id = sleeper.begin("extract")
+    sleeper.take_in(run_id)
+    claim = sleeper.claim(run_id)
+
+    def taken_over(request: Request) -> str:
+        if request.record.id == "y":
+            return BAD
+        sleeper.queue.renew(claim.lease, -1)
+        assert extract(other).states["queued"] == 2
+        assert retry(other, ignore_due=True).states["accepted"] == 2
+        return BAD
+
+    sleeper._engine = FakeEngine(taken_over)
+    sleeper.generate(run_id, claim.lease)
+    sleeper.check(claim.lease)
+    sleeper.route(claim.lease)
+    assert [line["attempts"] for line in outbox(settings)] == [2, 2]
+    assert extract(Pipeline(settings, FakeEngine())).records == 0
+
+
+def test_a_retry_run_tries_once(drop: Drop, settings: Settings) -> None:
+    """A retry run makes one attempt per record, also when it does not wait."""
+    engine = FakeEngine(always(BAD))
+    pipeline = Pipeline(settings, engine)
+    drop("note/a.jsonl", lines({"id": "x", "text": "t"}))
+    extract(pipeline)
+    assert retry(pipeline, ignore_due=True).attempts == 1
+    assert len(engine.requests) == 2
+
+
+def test_again_before_the_first_time(pipeline: Pipeline, drop: Drop) -> None:
+    """`again` on a file that was never done is its first time; the plain run after it finds it done."""
+    content = lines({"id": "x", "text": "t"})
+    drop("note/a.jsonl", content)
+    assert extract(pipeline, again=True).attempts == 1
+    drop("note/a.jsonl", content)
+    assert extract(pipeline).attempts == 0
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a b", "ä#1"])
+def test_data_folders_of_any_name(settings: Settings, tmp_path: Path, name: str) -> None:
+    """The database lies in the data folder, whatever that is called."""
+    Pipeline(settings.model_copy(update={"data": tmp_path / name}), FakeEngine())
+    assert (tmp_path / name / "gristmill.sqlite3").is_file()
+
+
+def test_names_from_other_systems(pipeline: Pipeline, drop: Drop, settings: Settings) -> None:
+    """Names that are no UTF-8, very long, or hold control characters neither stop a run nor leave the data folder."""
+    inbox = settings.data / "inbox" / "note"
+    inbox.mkdir(parents=True)
+    (inbox / os.fsdecode(b"caf\xe9.txt")).write_text("x")
+    (inbox / os.fsdecode(b"caf\xe9.jsonl")).write_bytes(lines({"text": "t"}))
+    (inbox / f"{'漢' * 80}.jsonl").write_bytes(lines({"id": "long", "text": "t"}))
+    (inbox / "a\n\x1b[31m.jsonl").write_bytes(lines({"id": "odd", "text": "t"}))
+    report = extract(pipeline)
+    assert report.states["accepted"] == 3
+    assert report.notes[0].startswith("note/caf\\xe9.txt stays in the inbox")
+    names = sorted(path.name for path in (settings.data / "outbox" / "note").iterdir())
+    assert len(names) == 3
+    assert all(name.isprintable() for name in names)
+
+
+def test_schemas_that_can_not_be_used_hold_up_nobody(pipeline: Pipeline, drop: Drop, schemas: Path) -> None:
+    """A schema without a grammar or with a bad template keeps its files in the inbox, and the others are done."""
+    head = "from pydantic import BaseModel\n"
+    (schemas / "binary.py").write_text(head + "class Binary(BaseModel):\n    data: bytes\n")
+    (schemas / "styled.py").write_text(head + "class Styled(BaseModel):\n    x: int\nPROMPT = '{text} {price:.2f}'\n")
+    (schemas / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    for name in ("binary", "styled", "exits", "note"):
+        drop(f"{name}/a.jsonl", lines({"id": "x", "text": "t"}))
+    report = extract(pipeline)
+    assert report.states["accepted"] == 1
+    assert [note.split(":")[0] for note in report.notes] == [
+        f"{name}/a.jsonl stays in the inbox" for name in ("binary", "exits", "styled")
+    ]
+    assert "PROMPT uses {price:.2f}; only plain fields of the record such as {text} can stand there" in report.notes[2]
+
+
+def test_candidates_of_a_broken_schema_wait(drop: Drop, settings: Settings, schemas: Path) -> None:
+    """Candidates whose schema broke before they were judged wait, hold up nobody, and are judged once it is mended."""
+    pipeline = Pipeline(settings, FakeEngine())
+    drop("note/a.jsonl", lines({"id": "x", "text": "t"}))
+    run_id = pipeline.begin("extract")
+    pipeline.take_in(run_id)
+    claim = pipeline.claim(run_id)
+    pipeline.generate(run_id, claim.lease)
+    good = (schemas / "note.py").read_text()
+    (schemas / "note.py").write_text("broken(")
+    assert pipeline.check(claim.lease).judged == 0
+    pipeline.route(claim.lease)
+    (schemas / "note.py").write_text(good)
+    assert pipeline.check(claim.lease).accepted == 1
+    assert pipeline.route(claim.lease) == 1
+
+
+def test_a_half_read_file_of_a_dead_process_is_forgotten(
+    drop: Drop, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a process had read of a file when it died is dropped; the file, mended meanwhile, is taken as it is."""
+    pipeline = Pipeline(settings, FakeEngine())
+    path = drop("note/a.jsonl", lines(*({"id": str(i), "text": "t"} for i in range(5000))))
+
+    def dies(lines, digest):  # type: ignore[no-untyped-def]
+        for number, line in enumerate(lines):
+            if number == 4500:
+                raise Dies
+            yield line
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gristmill.intake._digesting", dies)
+        with pytest.raises(Dies):
+            pipeline.take_in(pipeline.begin("extract"))
+    monkeypatch.setattr("gristmill.store.owner.lives", lambda owner: False)
+    path.write_bytes(lines({"id": "x", "text": "t"}))
+    report = extract(Pipeline(settings, FakeEngine()))
+    assert report.states["accepted"] == 1
+    assert report.unfinished_elsewhere == {}
+    assert [file.name for file in report.files] == ["a"]

@@ -81,11 +81,21 @@ def test_only_newline_splits(tmp_path: Path) -> None:
             "key 'text' stands twice in one object; keep one of them",
         ),
         (b'{"id": [], "text": "a"}', "bad_id", '"id" is an array; use a non-empty string'),
-        (b'{"id": "", "text": "a"}', "bad_id", '"id" is a string; use a non-empty string'),
+        (b'{"id": "", "text": "a"}', "bad_id", '"id" is empty; use a non-empty string'),
+        (
+            b'{"id": "\\udfff", "text": "a"}',
+            "not_utf8",
+            "the line holds half of a surrogate pair, which is no character; remove it",
+        ),
+        (
+            b'{"text": "a", "x": [{"\\ud800": 1}]}',
+            "not_utf8",
+            "the line holds half of a surrogate pair, which is no character; remove it",
+        ),
         (
             b'{"text": "\\ud800"}',
             "not_utf8",
-            '"text" holds half of a surrogate pair, which is no character',
+            "the line holds half of a surrogate pair, which is no character; remove it",
         ),
     ],
     ids=lambda value: value[:24].decode("latin-1") if isinstance(value, bytes) else "",
