@@ -2,8 +2,11 @@
 
 import json
 import time
+import warnings
 
 STARTED = time.perf_counter()
+# Outlines feeds the padding of ended rows to their matchers and warns of each.
+warnings.filterwarnings("ignore", message="Error in LLMatcher")
 
 import outlines  # noqa: E402
 import torch  # noqa: E402

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 _GROUP = 32
 """Outcomes that are committed together; a killed process repeats at most these and those in the model."""
 
+_SAY_EVERY_SECONDS = 20.0
+
 Progress = Callable[[int], None]
 
 
@@ -136,7 +138,7 @@ class Pipeline:
         if known:
             self.ledger.note_known(run_id, [t.file.id for t in known])
             names = ", ".join(sorted(readable(t.path.name) for t in known))
-            notes.append(f"already done before, not done again: {names} (use again to repeat)")
+            notes.append(f"already done before, not done again: {names} (the option again repeats it)")
         notes += [f"{readable(t.path.name)} holds no records" for t in taken if t.file.lines == 0]
         notes += [
             f"{readable(t.path.name)} has {t.file.duplicate_ids} lines whose id stood before in it; "
@@ -200,8 +202,8 @@ class Pipeline:
         """
         engine = self._loaded()
         pending: dict[int, Request] = {}
-        made: list[tuple[Request, Outcome]] = []
-        count, in_store, renewed = 0, 0.0, time.monotonic()
+        made: list[tuple[Request, Outcome, float]] = []
+        count, in_store, renewed, said = 0, 0.0, time.monotonic(), time.monotonic()
 
         def requests() -> Iterator[Request]:
             for held in self.queue.to_generate(lease):
@@ -222,19 +224,22 @@ class Pipeline:
             in_store += time.perf_counter() - before
 
         def save() -> None:
-            nonlocal count, in_store
+            nonlocal count, in_store, said
             before = time.perf_counter()
             if made:
                 self.queue.save_outcomes(lease, run_id, made, engine.model.name)
                 count += len(made)
                 progress(len(made))
                 made.clear()
+                if time.monotonic() - said > _SAY_EVERY_SECONDS:
+                    said = time.monotonic()
+                    log.info("%d records of this chunk generated so far", count, extra={"action": "progress"})
             in_store += time.perf_counter() - before
 
         began = time.perf_counter()
         try:
             for outcome in engine.generate(requests(), started):
-                made.append((pending.pop(outcome.key), outcome))
+                made.append((pending.pop(outcome.key), outcome, time.time()))
                 if len(made) >= _GROUP:
                     save()
         finally:

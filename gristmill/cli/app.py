@@ -29,7 +29,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program i
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.gz file, from anywhere; it is left as it is.")],
+    file: Annotated[Path, typer.Argument(help="A JSONL file (.gz too), from anywhere; it is left as it is.")],
     schema: Annotated[str, typer.Option(help="Name of a file in the schemas folder.")],
     preset: Annotated[str | None, typer.Option(help="Decoding preset of first attempts.")] = None,
     model: Annotated[str | None, typer.Option(help="Model directory, or embedded.")] = None,
@@ -61,7 +61,9 @@ def run(
     try:
         if taken.known:
             pipeline.ledger.note_known(run_id, [taken.file.id])
-            pipeline.ledger.note(run_id, f"{file.name} was done before and is not done again; --again repeats it")
+            pipeline.ledger.note(
+                run_id, f"{file.name} was taken in before; what was done is not repeated (--again does)"
+            )
         with progress_bar(taken.file.lines, quiet=as_json) as advance:
             report = pipeline.run(run_id, file_ids=[taken.file.id], progress=advance)
     except KeyboardInterrupt as error:

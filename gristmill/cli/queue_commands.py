@@ -79,7 +79,10 @@ def requeue(
     """Make queued and dead records due now, with a fresh set of attempts."""
     _needs_selection(record_id, schema, fault, every, "requeue")
     moved = _existing(load_settings(data=data)).requeue(schema=schema, fault=fault, record_id=record_id)
-    typer.echo(f"{moved} records are due now; the next retry run tries them (python -m flows.drain_retries)")
+    if moved:
+        typer.echo(f"{moved} records are due now; the next retry run tries them (python -m flows.drain_retries)")
+    else:
+        typer.echo("nothing requeued: no queued record or dead one that could be tried again is selected")
 
 
 @app.command("drop")
@@ -89,7 +92,10 @@ def drop(
     """Give queued records up: they are dead, and stand in the dead file."""
     _needs_selection(record_id, schema, fault, every, "drop")
     moved = _existing(load_settings(data=data)).drop(schema=schema, fault=fault, record_id=record_id)
-    typer.echo(f"{moved} records are dead now; their lines stand in the dead folder")
+    if moved:
+        typer.echo(f"{moved} records are dead now; their lines stand in the dead folder")
+    else:
+        typer.echo("nothing dropped: no queued record is selected")
 
 
 def _needs_selection(record_id: Any, schema: Any, fault: Any, every: bool, verb: str) -> None:

@@ -24,7 +24,7 @@ from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Ou
 from gristmill.engine.loading import LoadedModel, free_bytes
 from gristmill.engine.masks import forbid
 from gristmill.engine.prompting import prompt_tokens
-from gristmill.engine.ragged import Piece, Pool, Prefix, RaggedAttention, Step
+from gristmill.engine.ragged import Piece, Pool, Prefix, RaggedAttention, Step, rounded
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
 from gristmill.errors import ModelError
 from gristmill.faults import Fault, FaultCode
@@ -41,6 +41,7 @@ LOOKAHEAD = 64
 """Requests that are tokenized ahead of being admitted."""
 
 _LOOK_EVERY = 8
+_FLAT_STEP = 16
 _SHORTEST_PREFIX = 16
 
 
@@ -87,8 +88,8 @@ class FastEngine:
             raise ModelError(f"{name} has no attention interface, which the fast engine needs; use auto or reference")
         self._loaded = loaded
         self._seed = seed
-        self._step_tokens = step_tokens
-        self._max_rows = max_rows
+        self._limits = (step_tokens, max_rows)
+        self._step_tokens, self._max_rows = self._limits
         self._fast_forward = fast_forward
         self._token_budget = token_budget or self._fitting_budget()
         name = f"gristmill_ragged_{next(_names)}"
@@ -115,6 +116,8 @@ class FastEngine:
         Raises:
             SchemaError: a schema can't be made a grammar.
         """
+        # What one call had to halve for want of memory, the next may try again.
+        self._step_tokens, self._max_rows = self._limits
         source = iter(requests)
         waiting: deque[tuple[Request, list[int]]] = deque()
         rows: list[_Row] = []
@@ -134,10 +137,7 @@ class FastEngine:
                     begun.update(request.key for request in new)
                 rows += admitted
                 if not rows:
-                    if not waiting:
-                        return
-                    yield self._does_not_fit(*waiting.popleft())
-                    continue
+                    return
                 try:
                     ended = self._step(rows)
                 except torch.OutOfMemoryError:
@@ -226,6 +226,9 @@ class FastEngine:
     ) -> Tensor:
         """Masked logits [asking rows, vocabulary] in float32 after feeding the flat tokens."""
         device = self._loaded.device
+        fed = len(flat)
+        filling = rounded(fed, _FLAT_STEP) - fed
+        flat, positions = flat + [0] * filling, positions + [0] * filling
         bitmask = allocate_token_bitmask(len(asking), self._tokenizer.vocab_size)
         matchers = [(row.matcher, i) for i, (row, _) in enumerate(asking)]
         masks = self._thread.submit(fill_next_token_bitmask_par, self._executor, matchers, bitmask) if asking else None
@@ -242,7 +245,7 @@ class FastEngine:
             if masks is not None:
                 masks.result()
         self.steps += 1
-        self.tokens_fed += len(flat)
+        self.tokens_fed += fed
         logits: Tensor = out.logits[0].float()
         if asking:
             forbid(logits, bitmask)
@@ -314,6 +317,7 @@ class FastEngine:
         if not tokens:
             return Prefix(())
         pool = Pool(Prefix(()), len(tokens))
+        pool.grow(1)
         slot = pool.take(self)
         for start in range(0, len(tokens), self._step_tokens):
             piece = tokens[start : start + self._step_tokens]
@@ -327,14 +331,20 @@ class FastEngine:
         pool = self._pools.get((id(prefix) if prefix.tokens else 0, capacity))
         if pool is not None and None in pool.used:
             return pool
-        growth = max(4, pool.slots if pool is not None else 0) * capacity
-        if self._positions() + growth > self._token_budget:
+        # As many slots again, as far as the budget goes; the first one is given whatever the budget says.
+        wanted = max(4, pool.slots if pool is not None else 0)
+        if self._room() < wanted * capacity:
             self._pools = {key: p for key, p in self._pools.items() if _busy(p) or p is pool}
-            if self._positions() + growth > self._token_budget and self._positions() > 0:
-                return None
+        count = min(wanted, self._room() // capacity) or (1 if self._positions() == 0 else 0)
+        if count <= 0:
+            return None
         if pool is None:
             pool = self._pools[(id(prefix) if prefix.tokens else 0, capacity)] = Pool(prefix, capacity)
+        pool.grow(count)
         return pool
+
+    def _room(self) -> int:
+        return max(0, self._token_budget - self._positions())
 
     def _positions(self) -> int:
         return sum(pool.slots * pool.capacity for pool in self._pools.values())
@@ -375,10 +385,6 @@ class FastEngine:
                 waiting.appendleft((row.request, prompt))
         rows.clear()
         self._pools.clear()
-
-    def _does_not_fit(self, request: Request, prompt: list[int]) -> Outcome:
-        message = f"the record needs {len(prompt) + request.max_new_tokens} positions and the budget has "
-        return Failed(request.key, Fault(FaultCode.OUT_OF_MEMORY, f"{message}{self._token_budget}"))
 
     def _matcher(self, schema: Schema) -> LLMatcher:
         if schema.fingerprint not in self._matchers:

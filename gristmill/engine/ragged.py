@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_LITTLE = 8
-"""Rows with at most this many new tokens attend together, padded to the longest of them."""
+_NARROW, _LITTLE = 2, 8
+"""Rows with at most so many new tokens attend together, padded to the longest of them: the narrow ones, which are
+nearly all, over one view of their slots, the little ones over slots picked out."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,7 @@ class Pool:
         return len(self.used)
 
     def take(self, row: object) -> int:
-        """The lowest free slot, made if there is none; it belongs to `row` now."""
-        if None not in self.used:
-            self._grow(max(4, len(self.used)))
+        """The lowest free slot, which there must be; it belongs to `row` now."""
         slot = self.used.index(None)
         self.used[slot] = row
         return slot
@@ -75,7 +74,8 @@ class Pool:
             tensor[target, :, :positions] = tensor[source, :, :positions]
         self.used[target], self.used[source] = self.used[source], None
 
-    def _grow(self, count: int) -> None:
+    def grow(self, count: int) -> None:
+        """Make `count` more slots; what the others hold is kept."""
         self.used += [None] * count
         for tensors in (self._keys, self._values):
             for i, old in enumerate(tensors):
@@ -116,36 +116,53 @@ class Piece:
 
 @dataclass
 class _Group:
-    """Slots `first` to `first + rows` of a pool, which attend together with `width` queries each.
+    """Rows of a pool that attend to their own slots together, with `width` queries each.
 
-    `index` [rows, width] says where a query stands in the flat row, `real` which are queries and not padding, and
-    `positions` [rows, width] where each stands in its slot. `write` lists flat index, slot and position of new keys.
+    `slots` are the pool's slots as one view (a slice) or picked out (a tensor). `index` [rows, width] says where a
+    query stands in the flat row, `real` which are queries and not padding, `positions` where each stands in its slot.
     """
 
     pool: Pool
-    first: int
+    slots: slice | Tensor
     index: Tensor
     real: Tensor
     positions: Tensor
     length: int
-    masks: dict[int | None, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
+    flat: Tensor
+    masks: dict[int | None, Tensor] = field(default_factory=dict)
 
-    def mask(self, window: int | None) -> tuple[Tensor | None, Tensor]:
-        """Additive masks over prefix [rows, width, prefix] (None where all of it is seen) and slot [rows, width,
-        length], for a sliding window of so many positions or none."""
+    def mask(self, window: int | None) -> Tensor:
+        """Additive mask [rows, width, length], for a sliding window of so many positions or none."""
         if window not in self.masks:
-            device = self.index.device
-            own = torch.arange(self.length, device=device)
+            own = torch.arange(self.length, device=self.index.device)
             queries = self.positions.unsqueeze(-1)
+            seen = own <= queries
+            if window:
+                seen &= own > queries - window
             # A padded query sees position 0, so that its softmax is a number; nobody reads its result.
-            seen = (own <= queries) & ((own > queries - window) if window else True)
-            seen = torch.where(self.real.unsqueeze(-1), seen, own == 0)
-            before = len(self.pool.prefix.tokens)
-            ahead = None
-            if window and before and int(self.positions.max()) + before >= window:
-                prefix = torch.arange(before, device=device) - before
-                ahead = _additive((prefix > queries - window) | ~self.real.unsqueeze(-1))
-            self.masks[window] = (ahead, _additive(seen))
+            self.masks[window] = _additive(torch.where(self.real.unsqueeze(-1), seen, own == 0))
+        return self.masks[window]
+
+
+@dataclass
+class _Shared:
+    """The tokens of a step whose rows lie behind one prefix: where they stand in the flat row, and in their row."""
+
+    pool: Pool
+    index: Tensor
+    slots: Tensor
+    positions: Tensor
+    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+
+    def mask(self, window: int | None) -> Tensor | None:
+        """Additive mask [tokens, prefix], None where every token sees all of the prefix."""
+        if window not in self.masks:
+            size = len(self.pool.prefix.tokens)
+            mask = None
+            if window and int(self.positions.max()) + size >= window:
+                before = torch.arange(size, device=self.index.device) - size
+                mask = _additive(before > self.positions.unsqueeze(-1) - window)
+            self.masks[window] = mask
         return self.masks[window]
 
 
@@ -153,24 +170,38 @@ def _additive(seen: Tensor) -> Tensor:
     return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, float("-inf"))
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Softmax over some of the keys, not yet divided: weighted values [tokens, heads, head size], the largest score
+    and the sum of weights [tokens, heads]."""
+
+    values: Tensor
+    top: Tensor
+    total: Tensor
+
+
 class Step:
     """One pass of new tokens through the model: who attends to what. Built once, used by every layer."""
 
     def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
-        self._writes: list[tuple[Pool, Tensor, Tensor, Tensor]] = []
+        self._shared: list[_Shared] = []
         self._groups: list[_Group] = []
         pools = {id(piece.pool): piece.pool for piece in pieces}
         for key, pool in pools.items():
             mine = [piece for piece in pieces if id(piece.pool) == key]
-            self._writes.append((pool, *_flat_positions(mine, device)))
-            little = [piece for piece in mine if piece.count <= _LITTLE]
+            self._shared.append(_Shared(pool, *_flat_positions(mine, device)))
+            narrow = [piece for piece in mine if piece.count <= _NARROW]
+            little = [piece for piece in mine if _NARROW < piece.count <= _LITTLE]
+            if narrow:
+                rows = min(pool.slots, rounded(max(piece.slot for piece in narrow) + 1, 8))
+                self._groups.append(_group(pool, slice(0, rows), {p.slot: p for p in narrow}, rows, device))
             if little:
-                first = min(piece.slot for piece in little)
-                rows = max(piece.slot for piece in little) + 1 - first
-                self._groups.append(_group(pool, first, rows, little, device))
+                picked = torch.tensor([piece.slot for piece in little], device=device)
+                self._groups.append(_group(pool, picked, dict(enumerate(little)), len(little), device))
             for piece in mine:
                 if piece.count > _LITTLE:
-                    self._groups.append(_group(pool, piece.slot, 1, [piece], device))
+                    own = slice(piece.slot, piece.slot + 1)
+                    self._groups.append(_group(pool, own, {0: piece}, 1, device))
 
     def attend(
         self,
@@ -184,63 +215,69 @@ class Step:
     ) -> Tensor:
         """Attention of one layer. Query [1, heads, tokens, head size], key and value with key heads; the result is
         [1, tokens, heads, head size]."""
-        for pool, index, slots, positions in self._writes:
-            keys, values = pool.layer(layer, key)
-            keys[slots, :, positions] = key[0].transpose(0, 1)[index]
-            values[slots, :, positions] = value[0].transpose(0, 1)[index]
+        new_keys, new_values = key[0].transpose(0, 1), value[0].transpose(0, 1)
+        for shared in self._shared:
+            keys, values = shared.pool.layer(layer, key)
+            keys[shared.slots, :, shared.positions] = new_keys[shared.index]
+            values[shared.slots, :, shared.positions] = new_values[shared.index]
         _, heads, tokens, size = query.shape
-        out = query.new_empty((tokens, heads, size))
-        flat = query[0].transpose(0, 1)
+        share = heads // key.shape[1]
+        flat = query[0].transpose(0, 1) * scaling
+        # Tokens that belong to no piece fill the flat row up; they come out as zeros.
+        result = torch.zeros((tokens, heads, size), device=query.device)
+        top = torch.zeros((tokens, heads), device=query.device)
+        total = torch.ones((tokens, heads), device=query.device)
         for group in self._groups:
-            out[group.index[group.real]] = self._attend_group(group, layer, flat, key.shape[1], scaling, window, cap)
-        return out.unsqueeze(0)
+            part = _own(group, layer, flat, share, group.mask(window), cap)
+            result[group.flat], top[group.flat], total[group.flat] = part.values, part.top, part.total
+        for shared in self._shared:
+            if shared.pool.prefix.keys:
+                at = shared.index
+                far = _ahead(shared, layer, flat[at], share, shared.mask(window), cap)
+                both = torch.maximum(top[at], far.top)
+                near_share, far_share = torch.exp(top[at] - both), torch.exp(far.top - both)
+                result[at] = result[at] * near_share.unsqueeze(-1) + far.values * far_share.unsqueeze(-1)
+                total[at] = total[at] * near_share + far.total * far_share
+        return (result / total.unsqueeze(-1)).to(query.dtype).unsqueeze(0)
 
-    def _attend_group(
-        self,
-        group: _Group,
-        layer: int,
-        flat: Tensor,
-        key_heads: int,
-        scaling: float,
-        window: int | None,
-        cap: float | None,
-    ) -> Tensor:
-        keys, values = group.pool.made(layer)
-        rows, width = group.index.shape
-        heads, size = flat.shape[1:]
-        share = heads // key_heads
-        ahead, own = group.mask(window)
-        # [rows, key heads, share * width, head size]
-        asked = flat[group.index].view(rows, width, key_heads, share, size).permute(0, 2, 3, 1, 4)
-        asked = asked.reshape(rows, key_heads, share * width, size) * scaling
-        mine = slice(group.first, group.first + rows)
-        scores = (asked @ keys[mine, :, : group.length].transpose(-1, -2)).float()
-        scores = _capped(scores, cap).view(rows, key_heads, share, width, -1) + own[:, None, None]
-        scores = scores.view(rows, key_heads, share * width, -1)
-        top = scores.amax(-1, keepdim=True)
-        prefix = group.pool.prefix
-        if prefix.keys:
-            # [key heads, rows * share * width, head size]: all rows at once, since all see the same keys.
-            together = asked.transpose(0, 1).reshape(key_heads, rows * share * width, size)
-            far = _capped((together @ prefix.keys[layer].transpose(-1, -2)).float(), cap)
-            if ahead is not None:
-                far = far.view(key_heads, rows, share, width, -1) + ahead[None, :, None]
-                far = far.view(key_heads, rows * share * width, -1)
-            far_top = far.amax(-1, keepdim=True).view(key_heads, rows, share * width, 1).transpose(0, 1)
-            top = torch.maximum(top, far_top)
-            weights = (far - top.transpose(0, 1).reshape(key_heads, -1, 1)).exp_()
-            far_sum = weights.sum(-1, keepdim=True).view(key_heads, rows, share * width, 1).transpose(0, 1)
-            far_out = weights.to(flat.dtype) @ prefix.values[layer]
-            far_out = far_out.view(key_heads, rows, share * width, size).transpose(0, 1)
-        weights = (scores - top).exp_()
-        total = weights.sum(-1, keepdim=True)
-        result = (weights.to(flat.dtype) @ values[mine, :, : group.length]).float()
-        if prefix.keys:
-            result, total = result + far_out, total + far_sum
-        result = (result / total).to(flat.dtype)
-        # Back to [rows, width, heads, head size], and only the real queries of it.
-        result = result.view(rows, key_heads, share, width, size).permute(0, 3, 1, 2, 4)
-        return result.reshape(rows, width, heads, size)[group.real]
+
+def _own(group: _Group, layer: int, flat: Tensor, share: int, mask: Tensor, cap: float | None) -> _Part:
+    """Attention of a group's rows over their own slots."""
+    keys, values = (tensor[group.slots, :, : group.length] for tensor in group.pool.made(layer))
+    rows, width = group.index.shape
+    heads, size = flat.shape[1:]
+    key_heads = heads // share
+    # [rows, key heads, share * width, head size]: the heads that share a key head are folded into the queries.
+    asked = flat[group.index].view(rows, width, key_heads, share, size).permute(0, 2, 3, 1, 4)
+    asked = asked.reshape(rows, key_heads, share * width, size)
+    scores = _capped((asked @ keys.transpose(-1, -2)).float(), cap)
+    scores = scores.view(rows, key_heads, share, width, -1) + mask[:, None, None]
+    top = scores.amax(-1, keepdim=True)
+    weights = (scores - top).exp_()
+    total = weights.sum(-1)
+    out = weights.to(flat.dtype).view(rows, key_heads, share * width, -1) @ values
+    out = out.view(rows, key_heads, share, width, size).permute(0, 3, 1, 2, 4).reshape(rows, width, heads, size)
+    top, total = (t.permute(0, 3, 1, 2).reshape(rows, width, heads) for t in (top.squeeze(-1), total))
+    return _Part(out[group.real].float(), top[group.real], total[group.real])
+
+
+def _ahead(shared: _Shared, layer: int, asked: Tensor, share: int, mask: Tensor | None, cap: float | None) -> _Part:
+    """Attention of all tokens behind a prefix over that prefix: one product, since all see the same keys."""
+    prefix = shared.pool.prefix
+    tokens, heads, size = asked.shape
+    key_heads = heads // share
+    folded = asked.view(tokens, key_heads, share, size).transpose(0, 1).reshape(key_heads, tokens * share, size)
+    scores = _capped((folded @ prefix.keys[layer].transpose(-1, -2)).float(), cap)
+    if mask is not None:
+        scores = (scores.view(key_heads, tokens, share, -1) + mask[None, :, None]).view(key_heads, tokens * share, -1)
+    top = scores.amax(-1, keepdim=True)
+    # Where a window hides all of the prefix, every score is -inf, and so is the largest.
+    weights = (scores - top.clamp(min=torch.finfo(top.dtype).min)).exp_()
+    total = weights.sum(-1)
+    out = (weights.to(asked.dtype) @ prefix.values[layer]).view(key_heads, tokens, share, size)
+    out = out.transpose(0, 1).reshape(tokens, heads, size)
+    top, total = (t.view(key_heads, tokens, share).transpose(0, 1).reshape(tokens, heads) for t in (top, total))
+    return _Part(out.float(), top, total)
 
 
 def _capped(scores: Tensor, cap: float | None) -> Tensor:
@@ -255,18 +292,27 @@ def _flat_positions(pieces: Sequence[Piece], device: torch.device) -> tuple[Tens
     return flat[0], flat[1], flat[2]
 
 
-def _group(pool: Pool, first: int, rows: int, pieces: Sequence[Piece], device: torch.device) -> _Group:
-    width = max(piece.count for piece in pieces)
+def _group(pool: Pool, slots: slice | Tensor, pieces: dict[int, Piece], rows: int, device: torch.device) -> _Group:
+    widest = max(piece.count for piece in pieces.values())
+    width = 1 << (widest - 1).bit_length() if widest <= _LITTLE else rounded(widest, 32)
     index = [[0] * width for _ in range(rows)]
     real = [[False] * width for _ in range(rows)]
     positions = [[0] * width for _ in range(rows)]
-    for piece in pieces:
-        at = piece.slot - first
+    for row, piece in sorted(pieces.items()):
         for i in range(piece.count):
-            index[at][i], real[at][i], positions[at][i] = piece.start + i, True, piece.before + i
-    length = max(piece.before + piece.count for piece in pieces)
-    tensors = (torch.tensor(index, device=device), torch.tensor(real, device=device))
-    return _Group(pool, first, *tensors, torch.tensor(positions, device=device), length)
+            index[row][i], real[row][i], positions[row][i] = piece.start + i, True, piece.before + i
+    length = min(pool.capacity, rounded(max(p.before + p.count for p in pieces.values()), 64))
+    where, there = torch.tensor(index, device=device), torch.tensor(real, device=device)
+    return _Group(pool, slots, where, there, torch.tensor(positions, device=device), length, where[there])
+
+
+def rounded(number: int, step: int) -> int:
+    """`number` raised to a multiple of `step`.
+
+    Matrix kernels are prepared for each shape anew, and in bfloat16 on a CPU that takes longer than the product; so
+    shapes are kept to few.
+    """
+    return -(-number // step) * step
 
 
 class RaggedAttention:

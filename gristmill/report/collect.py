@@ -18,6 +18,9 @@ from gristmill.store.queue import ACCEPTED
 EXAMPLES = 20
 """Failures that a report shows; all of them are in the dead folder and the queue."""
 
+_ALIKE = 4
+"""Failures of one schema and fault that are shown, so that one kind does not crowd out the others."""
+
 _EXCERPT = 240
 _STATES = tuple(RecordState)
 
@@ -196,6 +199,7 @@ def _count_records(
 ) -> list[Failure]:
     failures: list[Failure] = []
     accuracies: dict[str, Accuracy | None] = {}
+    shown: Counter[tuple[str, str | None]] = Counter()
     for row in outcomes:
         name = row["schema"]
         schemas[name].states[row["state"]] += 1
@@ -210,7 +214,9 @@ def _count_records(
         reached = row["state"] not in (RecordState.WAITING, RecordState.LEASED)
         if accuracy is not None and gold is not None and reached:
             accuracy.add(json.loads(row["output"]) if row["state"] == RecordState.ACCEPTED else None, gold)
-        if row["fault"] and row["state"] != RecordState.ACCEPTED and len(failures) < EXAMPLES:
+        kind = (name, row["fault_code"])
+        shown[kind] += bool(row["fault"])
+        if row["fault"] and row["state"] != RecordState.ACCEPTED and len(failures) < EXAMPLES and shown[kind] <= _ALIKE:
             failures.append(_failure(row, content, candidates.get(row["id"], "")))
     for name, accuracy in accuracies.items():
         if accuracy is not None and accuracy.records:

@@ -56,6 +56,9 @@ def as_text(report: Report, reports: Path) -> str:
     lines += [f"  outbox: {file.outbox}" for file in report.files]
     lines += [f"  dead:   {file.dead}" for file in report.files if file.dead]
     lines += [f"  note:   {note}" for note in report.notes]
+    queued = sum(states.get(RecordState.QUEUED, 0) for states in report.unfinished_elsewhere.values())
+    if queued:
+        lines.append(f"  queue:  {queued} records wait for another attempt (the retry flow, or gristmill queue ls)")
     lines.append(f"  report: {html_path(report.run_id, reports)}")
     return "\n".join(lines)
 

@@ -232,18 +232,22 @@ class Queue(Database):
             mine = self._still_mine(db, lease, [request.key for request in requests])
             self._start(db, run_id, [request for request in requests if request.key in mine], model)
 
-    def save_outcomes(self, lease: str, run_id: str, made: Sequence[tuple[Request, Outcome]], model: str) -> None:
-        """Keep what the engine returned. Requests that were refused before they started count as attempts too."""
-        now = time.time()
+    def save_outcomes(
+        self, lease: str, run_id: str, made: Sequence[tuple[Request, Outcome, float]], model: str
+    ) -> None:
+        """Keep what the engine returned, and when (seconds since 1970).
+
+        Requests that were refused before they started count as attempts too.
+        """
         with self._writing() as db:
-            mine = self._still_mine(db, lease, [request.key for request, _ in made])
-            made = [(request, outcome) for request, outcome in made if request.key in mine]
+            mine = self._still_mine(db, lease, [request.key for request, _, _ in made])
+            made = [one for one in made if one[0].key in mine]
             if not made:
                 return
-            keys = [request.key for request, _ in made]
+            keys = [request.key for request, _, _ in made]
             under_way = select(attempts.c.record_pk, attempts.c.number).where(attempts.c.record_pk.in_(keys))
             known = set(db.execute(under_way).all())
-            self._start(db, run_id, [r for r, _ in made if (r.key, r.attempt) not in known], model)
+            self._start(db, run_id, [r for r, _, _ in made if (r.key, r.attempt) not in known], model)
             db.execute(
                 update(attempts)
                 .where(attempts.c.record_pk == bindparam("pk"), attempts.c.number == bindparam("n"))
@@ -254,9 +258,9 @@ class Queue(Database):
                     completion_tokens=bindparam("written"),
                     verdict=bindparam("said"),
                     fault=bindparam("why"),
-                    ended_at=now,
+                    ended_at=bindparam("at"),
                 ),
-                [_outcome_row(request, outcome) for request, outcome in made],
+                [_outcome_row(request, outcome) | {"at": at} for request, outcome, at in made],
             )
 
     def unjudged(self, lease: str) -> list[Unjudged]:
@@ -512,7 +516,7 @@ _PAGE = 1000
 _MENDABLE = (FaultCode.TOO_LONG, FaultCode.MISSING_FIELD, FaultCode.DROPPED)
 
 
-def _outcome_row(request: Request, outcome: Outcome) -> Mapping[str, Any]:
+def _outcome_row(request: Request, outcome: Outcome) -> dict[str, Any]:
     row: dict[str, Any] = {"pk": request.key, "n": request.attempt}
     match outcome:
         case Candidate():

@@ -292,12 +292,27 @@ def test_prompts_that_share_everything_or_nothing(tiny_llama: Path) -> None:
 
 
 def test_more_rows_than_fit(tiny_llama: Path) -> None:
-    """With memory for a few rows only, all records are done; one that can't ever fit fails alone."""
-    small = fast(tiny_llama, token_budget=1600)
-    outcomes = {o.key: o for o in small.generate(requests([*TEXTS * 4, "word " * 500]), lambda _: None)}
-    assert isinstance(outcomes[20], Failed)
-    assert outcomes[20].fault.code is FaultCode.OUT_OF_MEMORY
-    assert sum(isinstance(o, Candidate) for o in outcomes.values()) == 20
+    """With memory for a few rows only, all records are done, one that is larger than the budget among them."""
+    asked = requests([*TEXTS * 4, "word " * 500, *TEXTS])
+    small = fast(tiny_llama, token_budget=700)
+    assert run(small, asked) == run(fast(tiny_llama), asked)
+
+
+def test_out_of_memory_with_one_row(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that does not fit into memory even alone fails alone; its neighbours are done."""
+    engine = fast(tiny_llama)
+    forward = engine._loaded.model.forward
+
+    def limited(**given):  # type: ignore[no-untyped-def]
+        if int(given["position_ids"].max()) > 400:
+            raise torch.OutOfMemoryError("out of memory")
+        return forward(**given)
+
+    monkeypatch.setattr(engine._loaded.model, "forward", limited)
+    outcomes = {o.key: o for o in engine.generate(requests([*TEXTS, "word " * 500]), lambda _: None)}
+    failed = [o for o in outcomes.values() if isinstance(o, Failed)]
+    assert [(o.key, o.fault.code) for o in failed] == [(5, FaultCode.OUT_OF_MEMORY)]
+    assert len(outcomes) == 6
 
 
 def test_out_of_memory_goes_on_with_half(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_run_exit_status_0(run: Run, file: str) -> None:
     status, output = run("run", file, "--schema", "note")
     assert status == 0
     assert "Nothing was due: no new records, nothing was done." in output
-    assert "day.jsonl was done before and is not done again; --again repeats it" in output
+    assert "day.jsonl was taken in before; what was done is not repeated (--again does)" in output
 
 
 def test_run_exit_status_1(run: Run, file: str) -> None:

@@ -92,7 +92,7 @@ def test_nothing_is_done_twice(pipeline: Pipeline, drop: Drop, settings: Setting
     drop("note/b.jsonl", content)
     report = extract(pipeline)
     assert report.attempts == 0
-    assert report.notes == ["already done before, not done again: b.jsonl (use again to repeat)"]
+    assert report.notes == ["already done before, not done again: b.jsonl (the option again repeats it)"]
     assert [file.outbox for file in report.files] == [str(settings.data / "outbox/note/a.jsonl")]
     drop("note/b.jsonl", content)
     assert extract(pipeline, again=True).attempts == 1

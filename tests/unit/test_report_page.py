@@ -247,7 +247,7 @@ def test_an_empty_run_says_so() -> None:
     """A run that had nothing to do is told in a friendly way, without empty sections."""
     read = Page(render_page(EMPTY))
     assert read.all("h1") == ["Nothing was due: no new records, nothing was done."]
-    assert "This is no error." in read.texts["main"][0]
+    assert "The next extract run takes in what then lies in the inbox" in read.texts["main"][0]
     assert "section" not in read.texts
     assert "table" not in read.texts
 
