@@ -70,9 +70,9 @@ def ratio(rows: dict[str, dict[str, Any]], peer: str) -> float | None:
 
 
 def measured(command: list[str]) -> dict[str, Any]:
-    """Run a script and read the last line of its output."""
+    """Run a script and read the last line of its output that is an object; libraries may print behind it."""
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    return dict(json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1]))
 
 
 def write_work(path: Path, options: Any) -> int:

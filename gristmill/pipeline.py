@@ -27,7 +27,7 @@ from gristmill.records import Record, parse_line, readable
 from gristmill.report import Report, collect, write_report
 from gristmill.schema import Schema, load_schema
 from gristmill.settings import Settings
-from gristmill.store import Claim, FileRow, Ledger, Queue, RecordState, Settled, Verdict, open_database
+from gristmill.store import Claim, Desk, FileRow, Ledger, Queue, RecordState, Settled, Verdict, open_database
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Pipeline:
         database = open_database(settings.url)
         self.ledger = Ledger(database)
         self.queue = Queue(database)
+        self.desk = Desk(database)
 
     @property
     def inbox(self) -> Path:
@@ -310,14 +311,14 @@ class Pipeline:
         return report
 
     def requeue(self, **selection: Any) -> int:
-        """Make queued and dead records due now (see `Queue.requeue`) and rewrite the dead files they leave."""
+        """Make queued and dead records due now (see `Desk.requeue`) and rewrite the dead files they leave."""
         run_id = self.ledger.start_run("requeue", {})
-        return self._moved(run_id, self.queue.requeue(run_id, **selection))
+        return self._moved(run_id, self.desk.requeue(run_id, **selection))
 
     def drop(self, **selection: Any) -> int:
-        """Make queued records dead by hand (see `Queue.drop`) and write them to the dead files."""
+        """Make queued records dead by hand (see `Desk.drop`) and write them to the dead files."""
         run_id = self.ledger.start_run("drop", {})
-        return self._moved(run_id, self.queue.drop(run_id, **selection))
+        return self._moved(run_id, self.desk.drop(run_id, **selection))
 
     def _moved(self, run_id: str, count: int) -> int:
         for file in self.ledger.files_of_run(run_id):

@@ -33,9 +33,9 @@ def list_records(
     as_json: AsJson = False,
 ) -> None:
     """List queued records, the next due first."""
-    queue = _existing(load_settings(data=data)).queue
+    desk = _existing(load_settings(data=data)).desk
     states = [RecordState.DEAD] if dead else [RecordState.QUEUED]
-    rows = queue.rows(states, schema=schema, fault=fault, limit=limit)
+    rows = desk.rows(states, schema=schema, fault=fault, limit=limit)
     if as_json:
         typer.echo(json.dumps([_as_json(row) for row in rows], ensure_ascii=False, indent=1))
         return
@@ -58,11 +58,11 @@ def show(
     record_id: Annotated[str, typer.Argument(help="The record's id.")], data: Data = None, as_json: AsJson = False
 ) -> None:
     """Show everything about a record: its state, its last fault with details, its input line."""
-    queue = _existing(load_settings(data=data)).queue
-    rows = queue.rows(list(RecordState), record_id=record_id)
+    desk = _existing(load_settings(data=data)).desk
+    rows = desk.rows(list(RecordState), record_id=record_id)
     if not rows:
         raise SetupError(f"no record has the id {record_id!r}; `gristmill queue ls` lists those that wait")
-    shown = [_as_json(row) | {"input": queue.raw(row.pk).decode("utf-8", errors="backslashreplace")} for row in rows]
+    shown = [_as_json(row) | {"input": desk.raw(row.pk).decode("utf-8", errors="backslashreplace")} for row in rows]
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
         return

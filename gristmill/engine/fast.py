@@ -23,6 +23,7 @@ from torch import Tensor
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
 from gristmill.engine.loading import LoadedModel, free_bytes
 from gristmill.engine.masks import forbid
+from gristmill.engine.pools import Pools, compact
 from gristmill.engine.prompting import prompt_tokens
 from gristmill.engine.ragged import Piece, Pool, Prefix, RaggedAttention, Step, rounded
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
@@ -91,7 +92,6 @@ class FastEngine:
         self._limits = (step_tokens, max_rows)
         self._step_tokens, self._max_rows = self._limits
         self._fast_forward = fast_forward
-        self._token_budget = token_budget or self._fitting_budget()
         name = f"gristmill_ragged_{next(_names)}"
         self._attention = RaggedAttention(name)
         loaded.model.set_attn_implementation(name)
@@ -100,7 +100,7 @@ class FastEngine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
         self._matchers: dict[str, LLMatcher] = {}
         self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
-        self._pools: dict[tuple[int, int], Pool] = {}
+        self._pools = Pools(token_budget or self._fitting_budget())
         self._letters: dict[int, bool] = {}
         self.steps = 0
         self.tokens_fed = 0
@@ -151,7 +151,7 @@ class FastEngine:
                     row.pool.free(row.slot)
                     begun.discard(row.request.key)
                     yield outcome
-                self._compact(rows)
+                compact(rows)
         finally:
             for row in rows:
                 row.pool.free(row.slot)
@@ -164,7 +164,7 @@ class FastEngine:
             request, prompt = waiting[0]
             prefix = self._prefix(request.schema, prompt)
             tail = prompt[len(prefix.tokens) :]
-            pool = self._pool_for(prefix, len(tail) + request.max_new_tokens)
+            pool = self._pools.with_room(prefix, len(tail) + request.max_new_tokens)
             if pool is None:
                 break
             waiting.popleft()
@@ -292,7 +292,7 @@ class FastEngine:
             while len(self._prefixes) > 1 and sum(p.bytes for p in self._prefixes.values()) > self._prefix_bytes():
                 old, prefix = self._prefixes.popitem(last=False)
                 log.debug("prefix of %s given up", old)
-                self._pools = {k: pool for k, pool in self._pools.items() if pool.prefix is not prefix or _busy(pool)}
+                self._pools.give_up(prefix)
         self._prefixes.move_to_end(key)
         prefix = self._prefixes[key]
         fits = len(prompt) > len(prefix.tokens) and tuple(prompt[: len(prefix.tokens)]) == prefix.tokens
@@ -324,40 +324,6 @@ class FastEngine:
             places = list(range(start, start + len(piece)))
             self._forward(piece, places, [Piece(pool, slot, start, 0, len(piece))], [])
         return pool.as_prefix(slot, tokens)
-
-    def _pool_for(self, prefix: Prefix, need: int) -> Pool | None:
-        """A pool with room for one more row, or None while the budget is spent."""
-        capacity = _capacity(need)
-        pool = self._pools.get((id(prefix) if prefix.tokens else 0, capacity))
-        if pool is not None and None in pool.used:
-            return pool
-        # As many slots again, as far as the budget goes; the first one is given whatever the budget says.
-        wanted = max(4, pool.slots if pool is not None else 0)
-        if self._room() < wanted * capacity:
-            self._pools = {key: p for key, p in self._pools.items() if _busy(p) or p is pool}
-        count = min(wanted, self._room() // capacity) or (1 if self._positions() == 0 else 0)
-        if count <= 0:
-            return None
-        if pool is None:
-            pool = self._pools[(id(prefix) if prefix.tokens else 0, capacity)] = Pool(prefix, capacity)
-        pool.grow(count)
-        return pool
-
-    def _room(self) -> int:
-        return max(0, self._token_budget - self._positions())
-
-    def _positions(self) -> int:
-        return sum(pool.slots * pool.capacity for pool in self._pools.values())
-
-    @torch.inference_mode()
-    def _compact(self, rows: Sequence[_Row]) -> None:
-        """Close gaps between slots, so that attention reads no more of them than it must."""
-        for pool in {id(row.pool): row.pool for row in rows}.values():
-            while (last := pool.spread() - 1) > (hole := pool.used.index(None) if None in pool.used else last):
-                row = pool.used[last]
-                assert isinstance(row, _Row)  # noqa: S101 - only rows take slots of kept pools
-                pool.move(last, hole, row.held)
-                row.slot = hole
 
     def _halve(self, rows: list[_Row], waiting: deque[tuple[Request, list[int]]]) -> Iterator[Outcome]:
         """After running out of memory: half of the rows start again later, with half the budget."""
@@ -405,15 +371,3 @@ class FastEngine:
         if token not in self._letters:
             self._letters[token] = any(c.isalpha() for c in self._loaded.tokenizer.decode([token]))
         return self._letters[token]
-
-
-def _capacity(need: int) -> int:
-    """Positions of a slot for `need` of them: powers of two and their halves between, so that pools are few."""
-    size = 128
-    while size < need:
-        size *= 2
-    return size * 3 // 4 if size * 3 // 4 >= need else size
-
-
-def _busy(pool: Pool) -> bool:
-    return any(row is not None for row in pool.used)

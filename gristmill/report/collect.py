@@ -12,8 +12,7 @@ from gristmill.errors import InvariantError, SchemaError
 from gristmill.records import Record, parse_line
 from gristmill.report.accuracy import Accuracy
 from gristmill.schema import Schema
-from gristmill.store import FileRow, Ledger, RecordState
-from gristmill.store.queue import ACCEPTED
+from gristmill.store import ACCEPTED, FileRow, Ledger, RecordState
 
 EXAMPLES = 20
 """Failures that a report shows; all of them are in the dead folder and the queue."""

@@ -15,7 +15,7 @@ from gristmill.presets import get_preset
 from gristmill.records import Line, Record
 from gristmill.store import owner as owners
 from gristmill.store.database import Database
-from gristmill.store.queue import RecordState
+from gristmill.store.life import RecordState
 from gristmill.store.tables import attempts, files, records, runs
 
 

@@ -5,109 +5,18 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, or_, select, update
 
 from gristmill.engine.base import Candidate, Failed, Outcome, Request
 from gristmill.faults import Fault, FaultCode
 from gristmill.policy import Again, Attempt, Dead
-from gristmill.presets import get_preset
 from gristmill.store import owner as owners
 from gristmill.store.database import Database
+from gristmill.store.desk import mark_changed
+from gristmill.store.life import ACCEPTED, Claim, Held, Judged, RecordState, Settled, Unjudged, Verdict
 from gristmill.store.tables import attempts, files, records
-
-ACCEPTED = "accepted"
-"""The verdict of an attempt whose candidate was accepted; every other verdict is a fault's code."""
-
-
-class RecordState(StrEnum):
-    """Where a record is. Waiting: never tried. Queued: tried, and due again. Leased: some run has it in hand."""
-
-    WAITING = "waiting"
-    LEASED = "leased"
-    ACCEPTED = "accepted"
-    QUEUED = "queued"
-    DEAD = "dead"
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Records that one run has in hand, under one lease."""
-
-    lease: str
-    records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A leased record that is to be generated; `attempt` is the number (from 1) of the attempt to come."""
-
-    pk: int
-    record_id: str
-    raw: bytes
-    schema: str
-    preset: str
-    max_new_tokens: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unjudged:
-    """An attempt whose candidate waits to be judged."""
-
-    pk: int
-    attempt: int
-    raw: bytes
-    record_id: str
-    schema: str
-    text: str
-    finish_reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was found of an attempt: the accepted output as JSON text, or the fault."""
-
-    pk: int
-    attempt: int
-    output: str | None
-    fault: Fault | None
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A leased record whose last attempt was judged; `history` holds the failed attempts, oldest first."""
-
-    pk: int
-    accepted: bool
-    history: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Where a record goes: accepted, or what the policy decided."""
-
-    pk: int
-    decision: Again | Dead | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """One record as `gristmill queue` shows it. Times are seconds since 1970."""
-
-    pk: int
-    record_id: str
-    schema: str
-    file: str
-    line: int
-    state: RecordState
-    attempts: int
-    preset: str
-    due_at: float
-    fault: Fault | None
 
 
 class Queue(Database):
@@ -366,102 +275,11 @@ class Queue(Database):
             db.execute(statement, [_settled_row(s, now) for s in settled])
             done = update(attempts).where(attempts.c.record_pk == bindparam("pk"), attempts.c.settled == 0)
             db.execute(done.values(settled=1), [{"pk": s.pk} for s in settled])
-            self._changed(db, [s.pk for s in settled])
-
-    def rows(
-        self,
-        states: Sequence[RecordState],
-        *,
-        schema: str | None = None,
-        fault: FaultCode | None = None,
-        record_id: str | None = None,
-        limit: int | None = None,
-    ) -> list[QueueRow]:
-        """Records as `gristmill queue` lists them, the next due first."""
-        query = self._selected(states, schema, fault, record_id).order_by(records.c.due_at, records.c.id)
-        with self._reading() as db:
-            found = db.execute(query.limit(limit)).mappings().all()
-        return [
-            QueueRow(
-                row["id"],
-                row["record_id"],
-                row["schema"],
-                row["output_name"],
-                row["line"],
-                RecordState(row["state"]),
-                row["attempts"],
-                row["preset"],
-                row["due_at"],
-                Fault.from_json(json.loads(row["fault"])) if row["fault"] else None,
-            )
-            for row in found
-        ]
-
-    def raw(self, pk: int) -> bytes:
-        """The input line of a record."""
-        with self._reading() as db:
-            return bytes(db.execute(select(records.c.raw).where(records.c.id == pk)).scalar_one())
-
-    def requeue(
-        self, run_id: str, *, schema: str | None = None, fault: FaultCode | None = None, record_id: str | None = None
-    ) -> int:
-        """Make queued and dead records due now with a fresh set of attempts; how many records that were.
-
-        Unreadable lines stay dead: no attempt could be made of them.
-        """
-        unreadable = [code for code in FaultCode if code.permanent and code not in _MENDABLE]
-        chosen = self._selected([RecordState.QUEUED, RecordState.DEAD], schema, fault, record_id)
-        chosen = chosen.where(or_(records.c.fault_code.is_(None), records.c.fault_code.not_in(unreadable)))
-        return self._move(chosen, run_id, RecordState.QUEUED, None)
-
-    def drop(
-        self, run_id: str, *, schema: str | None = None, fault: FaultCode | None = None, record_id: str | None = None
-    ) -> int:
-        """Make queued records dead by hand; how many records that were. They stay in the dead file."""
-        gone = Fault(FaultCode.DROPPED, "dropped from the queue by hand")
-        return self._move(
-            self._selected([RecordState.QUEUED], schema, fault, record_id), run_id, RecordState.DEAD, gone
-        )
-
-    def _move(self, chosen: Select[Any], run_id: str, state: RecordState, fault: Fault | None) -> int:
-        now, moved, last = time.time(), 0, 0
-        while True:
-            # In pages, so that no transaction keeps others waiting.
-            page = chosen.where(records.c.id > last).order_by(records.c.id).limit(_PAGE)
-            with self._writing() as db:
-                rows = db.execute(page).mappings().all()
-                if not rows:
-                    return moved
-                changes = [_moved_row(row, run_id, state, fault, now) for row in rows]
-                columns: dict[str, Any] = {key: bindparam(f"new_{key}") for key in changes[0] if key != "pk"}
-                renamed = [{k if k == "pk" else f"new_{k}": v for k, v in change.items()} for change in changes]
-                db.execute(update(records).where(records.c.id == bindparam("pk")).values(**columns), renamed)
-                self._changed(db, [row["id"] for row in rows])
-            moved, last = moved + len(rows), rows[-1]["id"]
+            mark_changed(db, [s.pk for s in settled])
 
     def _still_mine(self, db: Connection, lease: str, pks: Sequence[int]) -> set[int]:
         held = select(records.c.id).where(records.c.lease == lease)
         return set(pks) & set(db.execute(held).scalars())
-
-    def _changed(self, db: Connection, pks: Sequence[int]) -> None:
-        of_these = select(records.c.file_id).where(records.c.id.in_(pks))
-        db.execute(update(files).where(files.c.id.in_(of_these)).values(version=files.c.version + 1))
-
-    def _selected(
-        self, states: Sequence[RecordState], schema: str | None, fault: FaultCode | None, record_id: str | None
-    ) -> Select[Any]:
-        query = (
-            select(records, files.c.schema, files.c.output_name, files.c.preset.label("first_preset"))
-            .join(files, files.c.id == records.c.file_id)
-            .where(records.c.state.in_(states), files.c.complete == 1)
-        )
-        if schema is not None:
-            query = query.where(files.c.schema == schema)
-        if fault is not None:
-            query = query.where(records.c.fault_code == fault.value)
-        if record_id is not None:
-            query = query.where(records.c.record_id == record_id)
-        return query
 
     def _start(self, db: Connection, run_id: str, requests: Iterable[Request], model: str) -> None:
         rows = [
@@ -501,19 +319,6 @@ def _under_way() -> Select[Any]:
     """The last attempt of the record of an enclosing query, where it was not settled."""
     last = (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts)
     return select(attempts.c.id).where(last, attempts.c.settled == 0)
-
-
-def _moved_row(row: RowMapping, run_id: str, state: RecordState, fault: Fault | None, now: float) -> dict[str, Any]:
-    values: dict[str, Any] = {"pk": row["id"], "state": state.value, "run_id": run_id, "due_at": now}
-    if fault is not None:
-        return values | {"fault_code": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
-    first = row["first_preset"]
-    again = {"preset": first, "max_new_tokens": get_preset(first).max_new_tokens, "ended_at": None}
-    return values | again | {"attempts_before_requeue": row["attempts"]}
-
-
-_PAGE = 1000
-_MENDABLE = (FaultCode.TOO_LONG, FaultCode.MISSING_FIELD, FaultCode.DROPPED)
 
 
 def _outcome_row(request: Request, outcome: Outcome) -> dict[str, Any]:

@@ -352,7 +352,7 @@ def test_an_error_or_a_stop_leaves_the_engine_whole(tiny_llama: Path, monkeypatc
     half = engine.generate(requests(TEXTS * 5), lambda _: None)
     next(half)
     half.close()
-    assert all(row is None for pool in engine._pools.values() for row in pool.used)
+    assert engine._pools.free()
     assert run(engine, requests(TEXTS)) == expected
 
 
@@ -373,7 +373,7 @@ def test_results_stream(engine: FastEngine) -> None:
 def test_nothing_grows(engine: FastEngine) -> None:
     """Run after run, pools, prefixes and matchers stay as they are."""
     run(engine, requests(TEXTS * 4))
-    before = (engine._positions(), len(engine._prefixes), len(engine._matchers))
+    before = (engine._pools.positions, len(engine._prefixes), len(engine._matchers))
     for _ in range(3):
         run(engine, requests(TEXTS * 4))
-    assert (engine._positions(), len(engine._prefixes), len(engine._matchers)) == before
+    assert (engine._pools.positions, len(engine._prefixes), len(engine._matchers)) == before

@@ -176,7 +176,7 @@ def test_failures_climb_the_ladder(drop: Drop, settings: Settings) -> None:
     pipeline = Pipeline(settings, FakeEngine(always(BAD, BAD, GOOD)))
     drop("note/a.jsonl", lines({"id": "x", "text": "t"}))
     assert extract(pipeline).states["queued"] == 1
-    (row,) = pipeline.queue.rows([RecordState.QUEUED])
+    (row,) = pipeline.desk.rows([RecordState.QUEUED])
     assert (row.attempts, row.preset, row.fault and row.fault.code) == (1, "stable", FaultCode.INVALID)
     assert retry(pipeline).states["queued"] == 1
     report = retry(pipeline)

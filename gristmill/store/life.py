@@ -1,0 +1,97 @@
+"""The words of a record's life: its states, and what is handed over when it moves from one to the next."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gristmill.faults import Fault
+from gristmill.policy import Again, Attempt, Dead
+
+ACCEPTED = "accepted"
+"""The verdict of an attempt whose candidate was accepted; every other verdict is a fault's code."""
+
+
+class RecordState(StrEnum):
+    """Where a record is. Waiting: never tried. Queued: tried, and due again. Leased: some run has it in hand."""
+
+    WAITING = "waiting"
+    LEASED = "leased"
+    ACCEPTED = "accepted"
+    QUEUED = "queued"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Records that one run has in hand, under one lease."""
+
+    lease: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A leased record that is to be generated; `attempt` is the number (from 1) of the attempt to come."""
+
+    pk: int
+    record_id: str
+    raw: bytes
+    schema: str
+    preset: str
+    max_new_tokens: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """An attempt whose candidate waits to be judged."""
+
+    pk: int
+    attempt: int
+    raw: bytes
+    record_id: str
+    schema: str
+    text: str
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found of an attempt: the accepted output as JSON text, or the fault."""
+
+    pk: int
+    attempt: int
+    output: str | None
+    fault: Fault | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A leased record whose last attempt was judged; `history` holds the failed attempts, oldest first."""
+
+    pk: int
+    accepted: bool
+    history: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Where a record goes: accepted, or what the policy decided."""
+
+    pk: int
+    decision: Again | Dead | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One record as `gristmill queue` shows it. Times are seconds since 1970."""
+
+    pk: int
+    record_id: str
+    schema: str
+    file: str
+    line: int
+    state: RecordState
+    attempts: int
+    preset: str
+    due_at: float
+    fault: Fault | None
