@@ -79,7 +79,7 @@ def compact(tenants: Iterable[Tenant]) -> None:
 
 def slot_size(need: int) -> int:
     """Positions of a slot for `need` of them: powers of two and their halves between, so that pools are few."""
-    size = 128
+    size = 512
     while size < need:
         size *= 2
     return size * 3 // 4 if size * 3 // 4 >= need else size
