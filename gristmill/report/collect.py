@@ -212,7 +212,8 @@ def _count_records(
         gold = content.gold if isinstance(content, Record) else None
         reached = row["state"] not in (RecordState.WAITING, RecordState.LEASED)
         if accuracy is not None and gold is not None and reached:
-            accuracy.add(json.loads(row["output"]) if row["state"] == RecordState.ACCEPTED else None, gold)
+            output = json.loads(row["output"]) if row["state"] == RecordState.ACCEPTED else None
+            accuracy.add(output if isinstance(output, Mapping) else None, gold)
         kind = (name, row["fault_code"])
         shown[kind] += bool(row["fault"])
         if row["fault"] and row["state"] != RecordState.ACCEPTED and len(failures) < EXAMPLES and shown[kind] <= _ALIKE:

@@ -547,3 +547,13 @@ def test_a_half_read_file_of_a_dead_process_is_forgotten(
     assert report.states["accepted"] == 1
     assert report.unfinished_elsewhere == {}
     assert [file.name for file in report.files] == ["a"]
+
+
+def test_a_schema_whose_output_is_a_list(drop: Drop, settings: Settings, schemas: Path) -> None:
+    """A root model's outputs are lists; `gold`, which names fields, does not fit them, and the report is made."""
+    (schemas / "words.py").write_text(
+        "from pydantic import RootModel\nclass Words(RootModel[list[str]]):\n    'List the words.'\n"
+    )
+    drop("words/a.jsonl", lines({"id": "x", "text": "t", "gold": {"root": ["t"]}}))
+    report = extract(Pipeline(settings, FakeEngine(lambda request: '["t"]')))
+    assert report.states["accepted"] == 1
