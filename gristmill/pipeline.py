@@ -215,13 +215,17 @@ class Pipeline:
                 pending[held.pk] = Request(held.pk, content, schema, preset, held.max_new_tokens, held.attempt)
                 yield pending[held.pk]
 
-        def started(batch: Sequence[Request]) -> None:
-            nonlocal in_store, renewed
-            before = time.perf_counter()
-            self.queue.start_attempts(lease, run_id, batch, engine.model.name)
+        def keep_lease() -> None:
+            nonlocal renewed
             if time.monotonic() - renewed > self.settings.lease_seconds / 8:
                 self.queue.renew(lease, self.settings.lease_seconds)
                 renewed = time.monotonic()
+
+        def started(batch: Sequence[Request]) -> None:
+            nonlocal in_store
+            before = time.perf_counter()
+            self.queue.start_attempts(lease, run_id, batch, engine.model.name)
+            keep_lease()
             in_store += time.perf_counter() - before
 
         def save() -> None:
@@ -232,6 +236,7 @@ class Pipeline:
                 count += len(made)
                 progress(len(made))
                 made.clear()
+                keep_lease()
                 if time.monotonic() - said > _SAY_EVERY_SECONDS:
                     said = time.monotonic()
                     log.info("%d records of this chunk generated so far", count, extra={"action": "progress"})
