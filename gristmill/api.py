@@ -218,7 +218,7 @@ def _result(tried: _Tried, outcome: Candidate | Failed, model: type[M], attempt:
     base = (tried.record.id, tried.index)
     if isinstance(outcome, Failed):
         return Result(*base, None, outcome.fault, attempt, tried.prompt_tokens, tried.completion_tokens)
-    checked = check(outcome.text, outcome.finish_reason, model, tried.record.text)
+    checked = check(outcome.text, outcome.finish_reason, model, lambda: tried.record.text)
     tokens = (tried.prompt_tokens + outcome.prompt_tokens, tried.completion_tokens + outcome.completion_tokens)
     if isinstance(checked, Fault):
         return Result(*base, None, checked, attempt, *tokens)

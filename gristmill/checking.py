@@ -1,6 +1,7 @@
 """Checking: a candidate is judged, never mended."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -23,18 +24,18 @@ class Accepted(Generic[M]):
     text: str
 
 
-def check(text: str, finish_reason: FinishReason, model: type[M], source: str) -> Accepted[M] | Fault:
+def check(text: str, finish_reason: FinishReason, model: type[M], source: Callable[[], str]) -> Accepted[M] | Fault:
     """Judge a candidate.
 
-    One that did not end by itself is a fault whatever its text looks like. `source` is the record's text: a
-    replacement character that does not stand there is half a character that the model wrote. A validator or
+    One that did not end by itself is a fault whatever its text looks like. `source` gives the record's
+    text: a replacement character that does not stand there is half a character that the model wrote. A validator or
     serializer of the schema that raises something of its own makes the candidate invalid; it can't end a run.
     """
     if finish_reason is FinishReason.LENGTH:
         return Fault(FaultCode.TRUNCATED, "the answer was cut at its token budget before it was complete")
     if finish_reason is FinishReason.DEGENERATE:
         return Fault(FaultCode.DEGENERATE, "the answer ran in place, repeating itself, and was stopped")
-    if REPLACEMENT in text and REPLACEMENT not in source:
+    if REPLACEMENT in text and REPLACEMENT not in source():
         return Fault(FaultCode.MOJIBAKE, "the answer holds a broken character (U+FFFD) that the text does not have")
     try:
         output = model.model_validate_json(text)

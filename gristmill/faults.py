@@ -17,6 +17,8 @@ class FaultCode(StrEnum):
     MISSING_TEXT = "missing_text"
     EMPTY_TEXT = "empty_text"
     MISSING_FIELD = "missing_field"
+    LINE_TOO_LONG = "line_too_long"
+    UNSUPPORTED = "unsupported"
     TOO_LONG = "too_long"
 
     TRUNCATED = "truncated"
@@ -46,6 +48,8 @@ _PERMANENT = frozenset(
         FaultCode.MISSING_TEXT,
         FaultCode.EMPTY_TEXT,
         FaultCode.MISSING_FIELD,
+        FaultCode.LINE_TOO_LONG,
+        FaultCode.UNSUPPORTED,
         FaultCode.TOO_LONG,
         FaultCode.DROPPED,
     }

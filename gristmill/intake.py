@@ -7,7 +7,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import IO, cast
 import psutil
 
 from gristmill.errors import InputError, SchemaError
-from gristmill.records import read_lines, readable
+from gristmill.records import bounded_lines, read_lines, readable
 from gristmill.schema import Schema
 from gristmill.store import FileRow, Ledger
 from gristmill.store.database import storage_errors
@@ -101,6 +101,7 @@ def take_in(
     ledger: Ledger,
     run_id: str,
     identity: Identity,
+    max_line_bytes: int,
 ) -> Taken | None:
     """Read a file into the store unless its content was done before for the same schema, preset and model.
 
@@ -121,7 +122,7 @@ def take_in(
     with opened(path) as source:
         file = ledger.add_file(
             run_id,
-            read_lines(_digesting(source, read), _stem(path)),
+            read_lines(bounded_lines(_Digesting(source, read), max_line_bytes), _stem(path)),
             key=key,
             content_sha256=content,
             schema=schema.name,
@@ -200,10 +201,16 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def _digesting(lines: Iterable[bytes], digest: "hashlib._Hash") -> Iterator[bytes]:
-    for line in lines:
-        digest.update(line)
-        yield line
+class _Digesting:
+    """A file whose bytes go through a digest as they are read, however it is read."""
+
+    def __init__(self, file: IO[bytes], digest: "hashlib._Hash") -> None:
+        self._file, self._digest = file, digest
+
+    def readline(self, limit: int) -> bytes:
+        line = self._file.readline(limit)
+        self._digest.update(line)
+        return line
 
 
 def _open_for_writing() -> set[str]:

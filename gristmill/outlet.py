@@ -1,44 +1,94 @@
 """The outbox and the dead folder: written whole from the store, in input order, and renamed into place."""
 
 import glob
+import gzip
+import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import jsonlines
 import psutil
 
+from gristmill import openai_batch
 from gristmill.faults import Fault
 from gristmill.prompts import spell
-from gristmill.store import FileRow, Ledger, RecordState
+from gristmill.store import FileRow, Outputs, RecordState
 from gristmill.store.database import storage_errors
 
+_ENDINGS = (".jsonl", ".jsonl.gz")
 
-def write_outputs(file: FileRow, ledger: Ledger, outbox: Path, dead: Path) -> tuple[Path, Path | None]:
-    """Write a file's accepted lines and, if there are any, its dead ones; return both paths.
 
-    Each file appears complete or not at all; an earlier version is replaced. A dead file is removed when nothing
-    in it is dead any more.
+def output_paths(file: FileRow, outbox: Path, dead: Path, *, compress: bool) -> tuple[Path, Path, Path]:
+    """Where a file's accepted lines, its dead lines and the mark that it is done go."""
+    ending = _ENDINGS[compress]
+    name, folder = file.output_name, outbox / file.schema
+    return folder / f"{name}{ending}", dead / file.schema / f"{name}{ending}", folder / f"{name}.done"
+
+
+def write_outputs(file: FileRow, outputs: Outputs, outbox: Path, dead: Path, *, compress: bool) -> bool:
+    """Write a file's accepted lines and, if there are any, its dead ones; whether there are dead ones.
+
+    Each appears complete or not at all, and replaces an earlier version. Once every record is accepted or dead, the
+    mark `NAME.done` appears as the last of the three; while one is not, there is no mark. A dead file is removed when
+    nothing in it is dead any more. What was pruned stays as it is.
 
     Raises:
         StorageError: a folder can't be written; the store still has everything.
     """
-    accepted = outbox / file.schema / f"{file.output_name}.jsonl"
-    _write(accepted, ledger.accepted_lines(file.id), dumps=spell)
-    refused = dead / file.schema / f"{file.output_name}.jsonl"
-    if not ledger.states_of_file(file.id).get(RecordState.DEAD):
-        with storage_errors(str(refused)):
-            refused.unlink(missing_ok=True)
-        return accepted, None
-    _write(refused, (dead_line(*line) for line in ledger.dead_lines(file.id)), dumps=str)
-    return accepted, refused
+    accepted, refused, mark = output_paths(file, outbox, dead, compress=compress)
+    if file.pruned:
+        return refused.exists()
+    with ExitStack() as ready:
+        with outputs.ends(file.id) as ends:
+            any_dead = bool(ends.states.get(RecordState.DEAD))
+            lines = (accepted_line(file, row) for row in ends.accepted())
+            parts = {accepted: ready.enter_context(_prepared(accepted, lines))}
+            if any_dead:
+                bad = (dead_line(*one, file.key) for one in ends.dead())
+                parts[refused] = ready.enter_context(_prepared(refused, bad))
+            version, complete, states = ends.version, ends.complete, ends.states
+
+        def show() -> None:
+            with storage_errors(str(accepted.parent)):
+                if not complete:
+                    mark.unlink(missing_ok=True)
+                for path, part in parts.items():
+                    part.replace(path)
+                for path in (_other(accepted), _other(refused), *(() if any_dead else (refused,))):
+                    path.unlink(missing_ok=True)
+                for folder in {path.parent for path in parts}:
+                    _sync_folder(folder)
+                if complete:
+                    _write_mark(mark, file, states, accepted, refused if any_dead else None)
+
+        outputs.publish(file.id, version, show)
+    return any_dead
 
 
-def dead_line(number: int, raw: bytes, fault: Fault) -> str:
-    """The input line as it was with `"error"` added as the last key.
+def accepted_line(file: FileRow, row: Mapping[str, Any]) -> str:
+    """The outbox line of an accepted record, in the form in which it was asked."""
+    if row["form"] == "openai":
+        return openai_batch.answer_line(row, file.key)
+    head = {"id": row["record_id"], "line": row["line"], "schema": file.schema, "format": "json"}
+    rest = {
+        "attempts": row["attempts"],
+        "preset": row["preset"],
+        "model": row["model"],
+        "usage": {"prompt_tokens": row["prompt_tokens"], "completion_tokens": row["completion_tokens"]},
+        "finish_reason": row["finish_reason"],
+    }
+    # The output is JSON text already, spelt as the rest is.
+    return f'{spell(head)[:-1]}, "output": {row["output"]}, {spell(rest)[1:]}'
+
+
+def dead_line(number: int, raw: bytes, fault: Fault, file_key: str) -> str:
+    """The input line as it was with `"error"` added as the last key; of a batch line, that format's error line.
 
     A line that is no JSON object is given as `{"line", "raw", "error"}`, bytes that are not UTF-8 as
     backslash escapes.
@@ -49,6 +99,8 @@ def dead_line(number: int, raw: bytes, fault: Fault) -> str:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
+    if isinstance(value, dict) and openai_batch.is_batch_line(value):
+        return openai_batch.error_line(value, number, fault, file_key)
     if isinstance(value, dict) and "error" not in value:
         body = text.rstrip().removesuffix("}").rstrip()
         return f'{body}{", " if value else ""}"error": {error}}}'
@@ -66,29 +118,87 @@ def replacing(path: Path) -> Iterator[IO[str]]:
     Raises:
         StorageError: the folder can't be written; what stood there before still does.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part_of(path)
     with storage_errors(str(path)):
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _drop_leftovers(path)
-            # In JSON and HTML written by us, what is no UTF-8 becomes an escape that readers understand.
-            with part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            with _part(path, part) as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
             part.replace(path)
+            _sync_folder(path.parent)
         finally:
             part.unlink(missing_ok=True)
 
 
+@contextmanager
+def _prepared(path: Path, lines: Iterable[str]) -> Iterator[Path]:
+    """The lines in a file beside `path`, on disk; gone afterwards unless somebody renamed it."""
+    part = _part_of(path)
+    with storage_errors(str(path)):
+        try:
+            with _part(path, part) as file:
+                jsonlines.Writer(file, dumps=str).write_all(lines)
+            yield part
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
+
+
+@contextmanager
+def _part(path: Path, part: Path) -> Iterator[IO[str]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _drop_leftovers(path)
+    with part.open("wb") as raw:
+        # Without name and time, the same lines make the same bytes.
+        packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.name.endswith(".gz") else None
+        # In JSON and HTML written by us, what is no UTF-8 becomes an escape that readers understand.
+        target = cast(IO[bytes], packed or raw)
+        with io.TextIOWrapper(target, "utf-8", "backslashreplace", newline="\n") as file:
+            yield file
+            file.flush()
+            if packed is not None:
+                packed.close()
+            raw.flush()
+            os.fsync(raw.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on disk when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _drop_leftovers(path: Path) -> None:
-    """Remove unfinished versions of a file that killed processes left."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    """Remove unfinished versions of a file that killed processes of this machine left."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(socket.gethostname())}.*.part"):
         pid = part.name.removesuffix(".part").rsplit(".", 1)[-1]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             part.unlink(missing_ok=True)
 
 
-def _write(path: Path, lines: Iterable[Mapping[str, Any] | str], dumps: Callable[[Any], str]) -> None:
-    with replacing(path) as file:
-        jsonlines.Writer(file, dumps=dumps).write_all(lines)
+def _other(path: Path) -> Path:
+    """The same output in the other ending, left from a time before `compress` was set otherwise."""
+    if path.name.endswith(".gz"):
+        return path.with_name(path.name.removesuffix(".gz"))
+    return path.with_name(f"{path.name}.gz")
+
+
+def _write_mark(
+    mark: Path, file: FileRow, states: Mapping[RecordState, int], accepted: Path, refused: Path | None
+) -> None:
+    content = {
+        "schema": file.schema,
+        "lines": file.lines,
+        "accepted": states.get(RecordState.ACCEPTED, 0),
+        "dead": states.get(RecordState.DEAD, 0),
+        "outbox": accepted.name,
+        "dead_file": refused.name if refused else None,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    with replacing(mark) as target:
+        target.write(spell(content) + "\n")

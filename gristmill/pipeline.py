@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,34 @@ from gristmill.faults import Fault
 from gristmill.grammar import constraint_for
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
-from gristmill.outlet import write_outputs
+from gristmill.outlet import output_paths, write_outputs
 from gristmill.policy import decide
 from gristmill.presets import get_preset
 from gristmill.records import Record, parse_line, readable
-from gristmill.report import Report, collect, write_report
+from gristmill.report import FileReport, Report, collect, file_report, write_report
 from gristmill.schema import Schema, load_schema
 from gristmill.settings import Settings
-from gristmill.store import Claim, Desk, FileRow, Ledger, Queue, RecordState, Settled, Verdict, open_database
+from gristmill.store import (
+    Claim,
+    Desk,
+    Figures,
+    FileRow,
+    Ledger,
+    Outputs,
+    Queue,
+    RecordState,
+    Settled,
+    Verdict,
+    open_database,
+)
+from gristmill.store.life import Unjudged
 
 log = logging.getLogger(__name__)
 
-_GROUP = 32
-"""Outcomes that are committed together; a killed process repeats at most these and those in the model."""
+_GROUP = 256
+_GROUP_SECONDS = 1.0
+"""Outcomes are committed when so many have come or so long has passed since the first of them; a killed process repeats
+at most these and those in the model."""
 
 _SAY_EVERY_SECONDS = 20.0
 
@@ -58,12 +73,16 @@ class Pipeline:
         self.settings = settings
         self._engine = engine
         self._schemas: dict[str, tuple[tuple[int, int] | None, Schema]] = {}
+        self._recovered: set[str] = set()
+        self._said_waiting: set[tuple[str, str]] = set()
         for folder in (self.inbox, self.outbox, self.dead, self.archive, self.reports):
             intake.writable(folder)
         database = open_database(settings.url)
         self.ledger = Ledger(database)
         self.queue = Queue(database)
         self.desk = Desk(database)
+        self.outputs = Outputs(database)
+        self.figures = Figures(database)
 
     @property
     def inbox(self) -> Path:
@@ -129,7 +148,8 @@ class Pipeline:
                 continue
             taken.append(done)
             try:
-                intake.archive(path, self.archive, done.file)
+                place = intake.archive(path, self.archive, done.file)
+                self.ledger.note_archived(done.file.id, str(place.relative_to(self.archive)))
             except FileNotFoundError:
                 log.info("%s was moved by another run", readable(path.name), extra={"action": "file_gone"})
             except (OSError, InputError) as error:
@@ -159,7 +179,8 @@ class Pipeline:
         """Take in one file from anywhere; it stays where it is. None where another process is taking it in."""
         name, fingerprint = self._model_identity()
         identity = Identity(self.settings.preset, fingerprint, name, run_id if again else "")
-        done = intake.take_in(path, schema, ledger=self.ledger, run_id=run_id, identity=identity)
+        most = self.settings.max_line_bytes
+        done = intake.take_in(path, schema, ledger=self.ledger, run_id=run_id, identity=identity, max_line_bytes=most)
         if done is None:
             log.info("%s is being taken in by another run", readable(path.name), extra={"action": "file_busy"})
             return None
@@ -173,15 +194,28 @@ class Pipeline:
         )
         return done
 
-    def recover(self, run_id: str) -> Claim:
-        """Take over what dead runs had in hand; check and route the returned claim."""
+    def next_chunk(self, run_id: str, *, file_ids: Sequence[int] | None = None, ignore_due: bool = False) -> Claim:
+        """What the run has to generate, check and route next: first what dead runs had in hand, at its beginning and
+        again before it ends; else the next chunk. Empty when nothing is left."""
+        if run_id not in self._recovered:
+            self._recovered.add(run_id)
+            if (orphans := self._recover(run_id)).records:
+                return orphans
+        if (claim := self._claim(run_id, file_ids, ignore_due)).records:
+            return claim
+        if (orphans := self._recover(run_id)).records:
+            return orphans
+        # Records that were given back untouched by another run can be claimed now.
+        return self._claim(run_id, file_ids, ignore_due)
+
+    def _recover(self, run_id: str) -> Claim:
         claim = self.queue.recover(run_id, lease_seconds=self.settings.lease_seconds)
         if claim.records:
             log.warning("%d records of a run that died are taken over", claim.records, extra={"action": "recovered"})
         return claim
 
-    def claim(self, run_id: str, *, file_ids: Sequence[int] | None = None, ignore_due: bool = False) -> Claim:
-        """Lease the next chunk: records never tried, or in a retry run the queued ones that were due when it began."""
+    def _claim(self, run_id: str, file_ids: Sequence[int] | None, ignore_due: bool) -> Claim:
+        """Lease records never tried, or in a retry run the queued ones that were due when it began."""
         run = self.ledger.run(run_id)
         retry = run.kind == "retry"
         # Records never tried are always due, whatever a clock that was set back says.
@@ -199,21 +233,35 @@ class Pipeline:
     def generate(self, run_id: str, lease: str, progress: Progress = lambda _: None) -> int:
         """Make an attempt for each record under the lease that has none under way; how many were made.
 
-        Whatever ends this early, what the engine returned is kept and the rest given back.
+        Records whose last attempt ended with the process are generated one by one, after all others: the one that
+        killed it, if one did, then takes no neighbour with it. Whatever ends this early, what the engine returned is
+        kept and the rest given back.
         """
         engine = self._loaded()
+        schema_named = cache(self.schema)
         pending: dict[int, Request] = {}
         made: list[tuple[Request, Outcome, float]] = []
-        count, in_store, renewed, said = 0, 0.0, time.monotonic(), time.monotonic()
+        count, elsewhere, renewed, said, first = 0, 0.0, time.monotonic(), time.monotonic(), 0.0
 
-        def requests() -> Iterator[Request]:
-            for held in self.queue.to_generate(lease):
+        def requests(*, suspect: bool) -> Iterator[Request]:
+            nonlocal elsewhere
+            before = time.perf_counter()
+            for held in self.queue.to_generate(lease, suspect=suspect):
                 content = parse_line(held.raw, held.record_id)
                 if isinstance(content, Fault):
                     raise InvariantError(f"record {held.pk} was readable when it was taken in and is not any more")
-                preset, schema = get_preset(held.preset), self.schema(held.schema)
-                pending[held.pk] = Request(held.pk, content, schema, preset, held.max_new_tokens, held.attempt)
-                yield pending[held.pk]
+                schema, preset = schema_named(held.schema), get_preset(held.preset)
+                request = Request(held.pk, content, schema, preset, held.max_new_tokens, held.attempt)
+                pending[held.pk] = request
+                elsewhere += time.perf_counter() - before
+                yield request
+                before = time.perf_counter()
+            elsewhere += time.perf_counter() - before
+
+        def outcomes() -> Iterator[Outcome]:
+            yield from engine.generate(requests(suspect=False), started)
+            for request in requests(suspect=True):
+                yield from engine.generate([request], started)
 
         def keep_lease() -> None:
             nonlocal renewed
@@ -222,14 +270,14 @@ class Pipeline:
                 renewed = time.monotonic()
 
         def started(batch: Sequence[Request]) -> None:
-            nonlocal in_store
+            nonlocal elsewhere
             before = time.perf_counter()
             self.queue.start_attempts(lease, run_id, batch, engine.model.name)
             keep_lease()
-            in_store += time.perf_counter() - before
+            elsewhere += time.perf_counter() - before
 
         def save() -> None:
-            nonlocal count, in_store, said
+            nonlocal count, elsewhere, said
             before = time.perf_counter()
             if made:
                 self.queue.save_outcomes(lease, run_id, made, engine.model.name)
@@ -240,50 +288,60 @@ class Pipeline:
                 if time.monotonic() - said > _SAY_EVERY_SECONDS:
                     said = time.monotonic()
                     log.info("%d records of this chunk generated so far", count, extra={"action": "progress"})
-            in_store += time.perf_counter() - before
+            elsewhere += time.perf_counter() - before
 
         began = time.perf_counter()
         try:
-            for outcome in engine.generate(requests(), started):
+            for outcome in outcomes():
+                first = first if made else time.monotonic()
                 made.append((pending.pop(outcome.key), outcome, time.time()))
-                if len(made) >= _GROUP:
+                if len(made) >= _GROUP or time.monotonic() - first > _GROUP_SECONDS:
                     save()
-        finally:
+            if pending:
+                raise InvariantError(f"the engine gave no outcome for {len(pending)} records; they are given back")
+        except BaseException:
             save()
             self.queue.give_back(lease)
-            self.ledger.add_model_seconds(run_id, time.perf_counter() - began - in_store)
+            raise
+        else:
+            save()
+        finally:
+            self.ledger.add_model_seconds(run_id, time.perf_counter() - began - elsewhere)
         if engine.model.notes:
             self.ledger.note(run_id, *engine.model.notes)
         return count
 
     def check(self, lease: str) -> Checked:
-        """Judge every candidate under the lease, but those whose schema can't be used at the moment."""
-        verdicts = []
+        """Judge every candidate under the lease, but those whose schema can't be used; accepted records are done."""
+        judged = accepted = 0
+        verdicts: list[Verdict] = []
+        schema_named = cache(self.schema)
         for held in self.queue.unjudged(lease):
             try:
-                model = self.schema(held.schema).model
+                model = schema_named(held.schema).model
             except SchemaError as error:
                 log.warning("a candidate waits: %s", error, extra={"action": "schema_unusable"})
                 continue
-            content = parse_line(held.raw, held.record_id)
-            text = content.text if isinstance(content, Record) else ""
-            result = check(held.text, FinishReason(held.finish_reason), model, text)
+            result = check(held.text, FinishReason(held.finish_reason), model, partial(_text_of, held))
             if isinstance(result, Fault):
                 verdicts.append(Verdict(held.pk, held.attempt, None, result))
             else:
                 verdicts.append(Verdict(held.pk, held.attempt, result.text, None))
+                accepted += 1
+            if len(verdicts) == _GROUP:
+                self.queue.save_verdicts(lease, verdicts)
+                judged += len(verdicts)
+                verdicts = []
         self.queue.save_verdicts(lease, verdicts)
-        return Checked(len(verdicts), sum(v.fault is None for v in verdicts))
+        return Checked(judged + len(verdicts), accepted)
 
     def route(self, lease: str) -> int:
-        """Move judged records on: accepted, queued for another attempt, or dead; how many were moved."""
+        """Move what failed on: queued for another attempt, or dead; how many records were moved."""
+        limit = self.settings.max_attempts
         settled = []
-        for record in self.queue.judged(lease):
-            decision = None
-            if not record.accepted:
-                last = record.history[-1].fault
-                limit = self.settings.max_attempts
-                decision = decide(record.history, last, jitter=random.random(), max_attempts=limit)  # noqa: S311 - spreads retries, no secret
+        for record in self.queue.failing(lease):
+            jitter = random.random()  # noqa: S311 - spreads retries, no secret
+            decision = decide(record.history, record.history[-1].fault, jitter=jitter, max_attempts=limit)
             settled.append(Settled(record.pk, decision))
         self.queue.settle(lease, settled)
         self.queue.give_back(lease)
@@ -295,15 +353,15 @@ class Pipeline:
         Raises:
             InvariantError: counts that must agree do not.
         """
-        files = self.ledger.files_of_run(run_id)
-        paths = {file.id: self._write_outputs(file) for file in files}
-        for file in self.ledger.files_to_write():
+        files = [self._file_report(file, run_id) for file in self.ledger.files_of_run(run_id)]
+        for file in self.outputs.behind():
             self._write_outputs(file)
             self.ledger.note(
                 run_id, f"{file.schema}/{file.output_name}: an earlier run ended before writing it; done now"
             )
         self.ledger.end_run(run_id)
-        report = collect(run_id, self.ledger, paths, self.schema)
+        run = self.ledger.run(run_id)
+        report = collect(run, files, self.figures, self.ledger.unfinished(), self.schema)
         write_report(report, self.reports)
         log.info(
             "run %s ended: %d accepted, %d queued, %d dead",
@@ -314,6 +372,12 @@ class Pipeline:
             extra={"action": "run_ended"},
         )
         return report
+
+    def _file_report(self, file: FileRow, run_id: str) -> FileReport:
+        any_dead = self._write_outputs(file)
+        accepted, dead, _ = output_paths(file, self.outbox, self.dead, compress=self.settings.compress)
+        states = self.figures.states_of_file(file.id)
+        return file_report(file, states, accepted, dead if any_dead else None, known=file.run_id != run_id)
 
     def requeue(self, **selection: Any) -> int:
         """Make queued and dead records due now (see `Desk.requeue`) and rewrite the dead files they leave."""
@@ -331,11 +395,8 @@ class Pipeline:
         self.ledger.end_run(run_id)
         return count
 
-    def _write_outputs(self, file: FileRow) -> tuple[Path, Path | None]:
-        version = self.ledger.version_of(file.id)
-        paths = write_outputs(file, self.ledger, self.outbox, self.dead)
-        self.ledger.outputs_written(file.id, version)
-        return paths
+    def _write_outputs(self, file: FileRow) -> bool:
+        return write_outputs(file, self.outputs, self.outbox, self.dead, compress=self.settings.compress)
 
     def schema(self, name: str) -> Schema:
         """The schema of that name, imported again when its file has changed.
@@ -360,10 +421,7 @@ class Pipeline:
         progress: Progress = lambda _: None,
     ) -> Report:
         """All steps after intake, one after the other, for callers without Prefect."""
-        orphans = self.recover(run_id)
-        self.check(orphans.lease)
-        self.route(orphans.lease)
-        while (claim := self.claim(run_id, file_ids=file_ids, ignore_due=ignore_due)).records:
+        while (claim := self.next_chunk(run_id, file_ids=file_ids, ignore_due=ignore_due)).records:
             self.generate(run_id, claim.lease, progress)
             self.check(claim.lease)
             self.route(claim.lease)
@@ -371,14 +429,22 @@ class Pipeline:
 
     def _usable_schemas(self, run_id: str) -> list[str]:
         usable = []
-        for name, counts in self.ledger.unfinished().items():
+        for name in self.ledger.schemas():
             try:
                 self.schema(name)
             except SchemaError as error:
-                self.ledger.note(run_id, f"{sum(counts.values())} records of schema {name!r} wait: {error}")
+                self._note_waiting(run_id, name, error)
             else:
                 usable.append(name)
         return usable
+
+    def _note_waiting(self, run_id: str, schema: str, error: SchemaError) -> None:
+        if (run_id, schema) in self._said_waiting:
+            return
+        self._said_waiting.add((run_id, schema))
+        count = sum(self.ledger.unfinished().get(schema, {}).values())
+        if count:
+            self.ledger.note(run_id, f"{count} records of schema {schema!r} wait: {error}")
 
     def _model_identity(self) -> tuple[str, str]:
         if self._engine is not None:
@@ -392,6 +458,11 @@ class Pipeline:
         s = self.settings
         budget = s.token_budget
         return engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=budget, way=s.engine)
+
+
+def _text_of(held: Unjudged) -> str:
+    content = parse_line(held.raw, held.record_id)
+    return content.text if isinstance(content, Record) else ""
 
 
 @lru_cache(maxsize=4)

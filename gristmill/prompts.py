@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from gristmill.faults import Fault, FaultCode
@@ -19,21 +20,34 @@ def spell(value: Any) -> str:
 def messages_for(schema: Schema, record: Record) -> list[Message] | Fault:
     """The chat turns for a record: instruction and fields, the examples, the record.
 
-    A record that lacks a field of the schema's template gets a fault.
+    A record that lacks a field of the schema's template gets a fault. The turns of a batch line stand as they are
+    behind the examples, what its system says behind the instruction.
     """
     try:
-        asked = schema.template.format_map({**record.fields, "text": record.text})
+        asked = schema.template.format_map({**record.fields, "text": record.text}) if not record.messages else ""
     except KeyError as error:
         return Fault(
             FaultCode.MISSING_FIELD,
             f"the prompt of schema {schema.name!r} uses {{{error.args[0]}}}, which this record lacks; add the field",
         )
-    turns = [{"role": "system", "content": _system_text(schema)}]
+    system, examples = _head(schema)
+    if record.messages:
+        own = [turn["content"] for turn in record.messages if turn["role"] == "system"]
+        system = "\n\n".join([system, *own])
+        turns = [dict(turn) for turn in record.messages if turn["role"] != "system"]
+    else:
+        turns = [{"role": "user", "content": asked}]
+    return [{"role": "system", "content": system}, *examples, *turns]
+
+
+@lru_cache(maxsize=64)
+def _head(schema: Schema) -> tuple[str, list[Message]]:
+    """What all prompts of a schema begin with: the system's text and the turns of the examples."""
+    turns = []
     for example in schema.examples:
         turns.append({"role": "user", "content": schema.template.format_map({**example.fields, "text": example.text})})
         turns.append({"role": "assistant", "content": spell(dump(example.output))})
-    turns.append({"role": "user", "content": asked})
-    return turns
+    return _system_text(schema), turns
 
 
 def _system_text(schema: Schema) -> str:

@@ -3,20 +3,29 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import jsonlines
 
+from gristmill import openai_batch
 from gristmill.faults import Fault, FaultCode
+
+_KEPT_OF_LONG_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One input: its `id`, its `text`, and every other field of the line (`gold` among them) in `fields`."""
+    """One input: its `id`, its `text`, and every other field of the line (`gold` among them) in `fields`.
+
+    A record from an OpenAI batch line has that line's chat turns in `messages`, the last of which is `text`, and may
+    ask for answers of at most `max_tokens` tokens.
+    """
 
     id: str
     text: str
     fields: Mapping[str, Any] = field(default_factory=dict)
+    messages: tuple[Mapping[str, str], ...] = ()
+    max_tokens: int | None = None
 
     @property
     def gold(self) -> Mapping[str, Any] | None:
@@ -32,6 +41,33 @@ class Line:
     number: int
     raw: bytes
     content: Record | Fault
+
+
+class Cut(bytes):
+    """The start of a line that is too long to be held; `length` is that of the whole in bytes."""
+
+    length: int
+    limit: int
+
+
+class ReadsLines(Protocol):
+    """A binary file, as far as it is needed to read lines of bounded length."""
+
+    def readline(self, limit: int, /) -> bytes:
+        """At most `limit` bytes, up to the line's end."""
+
+
+def bounded_lines(file: ReadsLines, limit: int) -> Iterator[bytes]:
+    """The lines of a binary file, of which never more than `limit` bytes are held; a longer one is a `Cut`."""
+    while line := file.readline(limit + 1):
+        if len(line) <= limit or line.endswith(b"\n"):
+            yield line
+            continue
+        cut = Cut(line[:_KEPT_OF_LONG_LINES])
+        cut.limit, cut.length = limit, len(line)
+        while not line.endswith(b"\n") and (line := file.readline(limit + 1)):
+            cut.length += len(line)
+        yield cut
 
 
 class _RejectedError(ValueError):
@@ -54,6 +90,9 @@ def read_lines(source: Iterable[bytes], name: str) -> Iterator[Line]:
     def lines_with_content() -> Iterator[bytes]:
         nonlocal number, held
         for number, held in enumerate(source, start=1):
+            if isinstance(held, Cut):
+                yield _UNREADABLE
+                continue
             held = held.rstrip(b"\r\n")
             if number == 1:
                 held = held.removeprefix(b"\xef\xbb\xbf")
@@ -67,9 +106,12 @@ def read_lines(source: Iterable[bytes], name: str) -> Iterator[Line]:
         except EOFError:
             return
         except jsonlines.InvalidLineError as error:
-            yield Line(number, held, _fault_of(error, held))
+            yield Line(number, bytes(held), _fault_of(error, held))
         else:
             yield Line(number, held, _record_of(value, f"{name}:{number}"))
+
+
+_UNREADABLE = b"{"
 
 
 def parse_line(raw: bytes, default_id: str) -> Record | Fault:
@@ -111,6 +153,13 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _fault_of(error: jsonlines.InvalidLineError, raw: bytes) -> Fault:
+    if isinstance(raw, Cut):
+        return Fault(
+            FaultCode.LINE_TOO_LONG,
+            f"the line has {raw.length:,} bytes, over the {raw.limit:,} of GRISTMILL_MAX_LINE_BYTES; its start is kept "
+            "here, the whole stands in the archived file; shorten it, or raise the setting and take the file in again "
+            "(--again)",
+        )
     cause: BaseException | None = error
     while cause is not None:
         match cause:
@@ -139,6 +188,8 @@ def _record_of(value: Any, default_id: str) -> Record | Fault:
         )
     if not _has_utf8(value):
         return Fault(FaultCode.NOT_UTF8, "the line holds half of a surrogate pair, which is no character; remove it")
+    if openai_batch.is_batch_line(value):
+        return _batch_record(value)
     if "text" not in value:
         return Fault(FaultCode.MISSING_TEXT, f'no "text" among the keys {_listed(value)}; name the text "text"')
     text = value["text"]
@@ -152,14 +203,29 @@ def _record_of(value: Any, default_id: str) -> Record | Fault:
     if not isinstance(record_id, str) or not record_id:
         what = "empty" if record_id == "" else _NAMES.get(type(record_id), "an object")
         return Fault(FaultCode.BAD_ID, f'"id" is {what}; use a non-empty string')
+    if "\x00" in record_id:
+        return Fault(FaultCode.BAD_ID, '"id" holds a NUL character; remove it')
     return Record(record_id, text, {key: v for key, v in value.items() if key not in ("id", "text")})
+
+
+def _batch_record(value: Mapping[str, Any]) -> Record | Fault:
+    asked = openai_batch.read(value)
+    if isinstance(asked, Fault):
+        return asked
+    if "\x00" in asked.custom_id:
+        return Fault(FaultCode.BAD_ID, '"custom_id" holds a NUL character; remove it')
+    return Record(asked.custom_id, asked.messages[-1]["content"], {}, asked.messages, asked.max_tokens)
 
 
 def _has_utf8(value: Any) -> bool:
     """Whether every string in a value can be written as UTF-8: halves of surrogate pairs can't."""
     match value:
         case str():
-            return not any("\ud800" <= c <= "\udfff" for c in value)
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return False
+            return True
         case dict():
             return all(_has_utf8(k) and _has_utf8(v) for k, v in value.items())
         case list():

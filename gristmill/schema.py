@@ -29,9 +29,9 @@ class Example:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schema:
-    """What an output must satisfy and how to ask for it.
+    """What an output must satisfy and how to ask for it. Two are equal only if they are one.
 
     The instruction is the docstring of `model`; `template` is a `str.format` template over the record's fields
     (`{text}` and any other) for the user's turn.

@@ -21,7 +21,9 @@ class Settings(BaseSettings):
     data: Path = Field(Path("data"), description="the data folder: inbox, outbox, dead, archive, reports")
     schemas: Path = Field(Path("schemas"), description="the folder of schema files")
     model: str = Field("embedded", min_length=1, description="a model directory, or 'embedded'")
-    database_url: SecretStr = Field(SecretStr(""), description="SQLAlchemy URL; empty: SQLite in the data folder")
+    database_url: SecretStr = Field(
+        SecretStr(""), description="sqlite:///FILE or postgresql://...; empty: SQLite in the data folder"
+    )
     device: str = Field("auto", description="auto, cpu, cuda:0 ...")
     dtype: str = Field("auto", description="auto, float32, bfloat16, float16 (not on a CPU)")
     preset: str = Field("extract", description="the preset of first attempts")
@@ -31,6 +33,9 @@ class Settings(BaseSettings):
     chunk_records: int = Field(1000, ge=1, le=100_000, description="records claimed at once")
     max_attempts: int = Field(4, ge=1, le=20, description="attempts before a record is dead")
     settle_seconds: float = Field(2.0, ge=0, le=3600, description="how long a file must have been still")
+    max_line_bytes: int = Field(16_000_000, ge=1000, description="a longer line of an input file is dead")
+    compress: bool = Field(False, description="write outbox and dead files as .jsonl.gz")
+    keep_days: float = Field(90.0, ge=0, description="`gristmill prune` removes what ended longer ago")
     lease_seconds: float = Field(900.0, ge=10, description="after this a claim of another machine has lapsed")
 
     @property

@@ -1,4 +1,4 @@
-"""Claim the next chunk, or what a dead run left behind."""
+"""Lease what a run does next."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -10,11 +10,5 @@ from gristmill.store import Claim
 
 @task(name="claim", cache_policy=NO_CACHE)
 def claim(settings: Settings, run_id: str, ignore_due: bool = False) -> Claim:
-    """Lease the next chunk of records."""
-    return pipeline_for(settings).claim(run_id, ignore_due=ignore_due)
-
-
-@task(name="recover", cache_policy=NO_CACHE)
-def recover(settings: Settings, run_id: str) -> Claim:
-    """Take over what dead runs had in hand."""
-    return pipeline_for(settings).recover(run_id)
+    """Lease the next chunk of records, those that a dead run left among them; an empty one where nothing is left."""
+    return pipeline_for(settings).next_chunk(run_id, ignore_due=ignore_due)

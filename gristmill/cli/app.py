@@ -73,7 +73,7 @@ def run(
         typer.echo(f"gristmill: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, SetupError) else 1) from error
     typer.echo(_json(report.as_json()) if as_json else as_text(report, pipeline.reports))
-    states = pipeline.ledger.states_of_file(taken.file.id)
+    states = pipeline.figures.states_of_file(taken.file.id)
     raise typer.Exit(0 if states.keys() <= {"accepted"} else 1)
 
 

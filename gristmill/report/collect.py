@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from gristmill.errors import InvariantError, SchemaError
 from gristmill.records import Record, parse_line
 from gristmill.report.accuracy import Accuracy
 from gristmill.schema import Schema
-from gristmill.store import ACCEPTED, FileRow, Ledger, RecordState
+from gristmill.store import ACCEPTED, Figures, FileRow, RecordState, RunRow
 
 EXAMPLES = 20
 """Failures that a report shows; all of them are in the dead folder and the queue."""
@@ -117,29 +117,32 @@ class Report:
 
 
 def collect(
-    run_id: str,
-    ledger: Ledger,
-    paths: Mapping[int, tuple[Path, Path | None]],
+    run: RunRow,
+    files: Sequence[FileReport],
+    figures: Figures,
+    unfinished: Mapping[str, Mapping[RecordState, int]],
     schema_named: Callable[[str], Schema],
 ) -> Report:
-    """Count what the run did. `paths` gives outbox and dead file by file id.
-
-    Raises:
-        InvariantError: a file's accepted, queued, dead and unfinished records are not all of its lines.
-    """
-    run = ledger.run(run_id)
-    files = [_file_report(f, ledger, paths, run_id) for f in ledger.files_of_run(run_id)]
+    """Count what the run did with `files`."""
     schemas: dict[str, SchemaReport] = defaultdict(SchemaReport)
-    attempts = list(ledger.attempts_of_run(run_id))
-    last = {a["record_pk"]: a["candidate"] or "" for a in attempts}
-    faults = Counter(a["verdict"] for a in attempts if a["verdict"] not in (None, ACCEPTED))
-    failures = _count_records(ledger.outcomes_of_run(run_id), schemas, faults, last, schema_named)
-    _count_attempts(attempts, schemas)
+    for name, state, count in figures.states(run.id):
+        schemas[name].states[state] += count
+    faults = Counter(figures.unreadable(run.id))
+    prompt_tokens = completion_tokens = 0
+    for row in figures.attempts(run.id):
+        schema = schemas[row["schema"]]
+        schema.attempts += row["count"]
+        schema.accepted_at_first += row["first"] if row["verdict"] == ACCEPTED else 0
+        faults[row["verdict"]] += row["count"] if row["verdict"] not in (None, ACCEPTED) else 0
+        prompt_tokens += row["prompt_tokens"]
+        completion_tokens += row["completion_tokens"]
+    _time_in_model(figures.spans(run.id), schemas)
+    _compare_with_gold(figures.ended(run.id), schemas, schema_named)
     ended = run.ended_at or time.time()
-    states = Counter({state: sum(s.states[state] for s in schemas.values()) for state in _STATES})
+    states = {state: sum(s.states[state] for s in schemas.values()) for state in _STATES}
     tried = sum(s.attempts for s in schemas.values())
     return Report(
-        run_id=run_id,
+        run_id=run.id,
         kind=run.kind,
         started_at=run.started_at,
         seconds=ended - run.started_at,
@@ -147,82 +150,74 @@ def collect(
         model=str(run.parameters.get("model", "")),
         preset=str(run.parameters.get("preset", "")),
         parameters=dict(run.parameters),
-        states={state: states[state] for state in _STATES},
+        states={state.value: states[state] for state in _STATES},
         attempts=tried,
         accepted_at_first=sum(s.accepted_at_first for s in schemas.values()),
         records_per_second=tried / run.model_seconds if run.model_seconds else 0.0,
-        prompt_tokens=sum(a["prompt_tokens"] for a in attempts),
-        completion_tokens=sum(a["completion_tokens"] for a in attempts),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
         schemas=dict(sorted(schemas.items())),
-        faults=dict(faults.most_common()),
-        field_faults=_field_faults(attempts),
-        completion_histogram=_histogram(a["completion_tokens"] for a in attempts if a["completion_tokens"]),
-        failures=failures,
-        files=files,
+        faults={code: count for code, count in faults.most_common() if count},
+        field_faults=_field_faults(figures.faults(run.id)),
+        completion_histogram=_histogram(figures.answer_lengths(run.id)),
+        failures=[_failure(row) for row in figures.failures(run.id, _ALIKE, EXAMPLES)],
+        files=list(files),
         unfinished_elsewhere={
             schema: {state.value: count for state, count in counts.items()}
-            for schema, counts in sorted(ledger.unfinished().items())
+            for schema, counts in sorted(unfinished.items())
         },
         notes=list(run.notes),
     )
 
 
-def _file_report(
-    file: FileRow, ledger: Ledger, paths: Mapping[int, tuple[Path, Path | None]], run_id: str
+def file_report(
+    file: FileRow, states: Mapping[RecordState, int], outbox: Path, dead: Path | None, *, known: bool
 ) -> FileReport:
-    states = ledger.states_of_file(file.id)
-    if sum(states.values()) != file.lines:
+    """One file with the counts of its records.
+
+    Raises:
+        InvariantError: accepted, queued, dead and unfinished records are not all of its lines.
+    """
+    if not file.pruned and sum(states.values()) != file.lines:
         raise InvariantError(
             f"file {file.output_name!r} of schema {file.schema!r} has {file.lines} lines but {sum(states.values())} "
             "records; the database was changed by hand or is damaged; put a backup in its place"
         )
-    outbox, dead = paths[file.id]
     return FileReport(
         schema=file.schema,
         name=file.output_name,
         lines=file.lines,
-        states={state: states.get(state, 0) for state in _STATES},
+        states={state.value: states.get(state, 0) for state in _STATES},
         duplicate_ids=file.duplicate_ids,
         outbox=str(outbox),
         dead=str(dead) if dead else None,
-        known=file.run_id != run_id,
+        known=known,
     )
 
 
-def _count_records(
-    outcomes: Iterable[Mapping[str, Any]],
-    schemas: dict[str, SchemaReport],
-    faults: Counter[str],
-    candidates: Mapping[int, str],
-    schema_named: Callable[[str], Schema],
-) -> list[Failure]:
-    failures: list[Failure] = []
+def _compare_with_gold(
+    ended: Iterable[Mapping[str, Any]], schemas: dict[str, SchemaReport], schema_named: Callable[[str], Schema]
+) -> None:
     accuracies: dict[str, Accuracy | None] = {}
-    shown: Counter[tuple[str, str | None]] = Counter()
-    for row in outcomes:
+    for row in ended:
         name = row["schema"]
-        schemas[name].states[row["state"]] += 1
-        if row["fault_code"] and not row["attempts"]:
-            # An unreadable line has no attempt that could tell of its fault.
-            faults[row["fault_code"]] += 1
-        content = parse_line(row["raw"], row["record_id"])
+        # Most lines carry no gold, and need not be read for it.
+        if b"gold" not in row["raw"]:
+            continue
+        content = parse_line(bytes(row["raw"]), row["record_id"])
+        gold = content.gold if isinstance(content, Record) else None
+        if gold is None:
+            continue
         if name not in accuracies:
             accuracies[name] = _accuracy(name, schema_named)
         accuracy = accuracies[name]
-        gold = content.gold if isinstance(content, Record) else None
-        reached = row["state"] not in (RecordState.WAITING, RecordState.LEASED)
-        if accuracy is not None and gold is not None and reached:
+        if accuracy is not None:
             output = json.loads(row["output"]) if row["state"] == RecordState.ACCEPTED else None
             accuracy.add(output if isinstance(output, Mapping) else None, gold)
-        kind = (name, row["fault_code"])
-        shown[kind] += bool(row["fault"])
-        if row["fault"] and row["state"] != RecordState.ACCEPTED and len(failures) < EXAMPLES and shown[kind] <= _ALIKE:
-            failures.append(_failure(row, content, candidates.get(row["id"], "")))
     for name, accuracy in accuracies.items():
-        if accuracy is not None and accuracy.records:
+        if accuracy is not None:
             schemas[name].gold_records = accuracy.records
             schemas[name].exact_match = {f: n / accuracy.records for f, n in accuracy.right.items()}
-    return failures
 
 
 def _accuracy(name: str, schema_named: Callable[[str], Schema]) -> Accuracy | None:
@@ -233,9 +228,11 @@ def _accuracy(name: str, schema_named: Callable[[str], Schema]) -> Accuracy | No
         return None
 
 
-def _failure(row: Mapping[str, Any], content: Any, candidate: str) -> Failure:
+def _failure(row: Mapping[str, Any]) -> Failure:
+    raw = bytes(row["raw"])
+    content = parse_line(raw, row["record_id"])
     fault = json.loads(row["fault"])
-    text = content.text if isinstance(content, Record) else row["raw"].decode("utf-8", errors="backslashreplace")
+    text = content.text if isinstance(content, Record) else raw.decode("utf-8", errors="backslashreplace")
     return Failure(
         schema=row["schema"],
         file=row["output_name"],
@@ -246,7 +243,7 @@ def _failure(row: Mapping[str, Any], content: Any, candidate: str) -> Failure:
         message=fault["message"],
         details=fault["details"],
         text=_excerpt(text),
-        candidate=_excerpt(candidate),
+        candidate=_excerpt(row["candidate"] or ""),
     )
 
 
@@ -254,46 +251,34 @@ def _excerpt(text: str) -> str:
     return text if len(text) <= _EXCERPT else text[:_EXCERPT] + " ..."
 
 
-def _count_attempts(attempts: Iterable[Mapping[str, Any]], schemas: dict[str, SchemaReport]) -> None:
-    spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for attempt in attempts:
-        schema = schemas[attempt["schema"]]
-        schema.attempts += 1
-        schema.accepted_at_first += attempt["number"] == 1 and attempt["verdict"] == ACCEPTED
-        if attempt["ended_at"]:
-            spans[attempt["schema"]].append((attempt["started_at"], attempt["ended_at"]))
-    for name, its_spans in spans.items():
-        schemas[name].model_seconds = _covered(its_spans)
-        if schemas[name].model_seconds:
-            schemas[name].records_per_second = schemas[name].attempts / schemas[name].model_seconds
+def _time_in_model(spans: Iterable[tuple[str, float, float]], schemas: dict[str, SchemaReport]) -> None:
+    reached: dict[str, float] = {}
+    for name, start, end in spans:
+        schemas[name].model_seconds += max(0.0, end - max(start, reached.get(name, start)))
+        reached[name] = max(end, reached.get(name, end))
+    for schema in schemas.values():
+        if schema.model_seconds:
+            schema.records_per_second = schema.attempts / schema.model_seconds
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
-
-
-def _field_faults(attempts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _field_faults(faults: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
     counted: Counter[tuple[str, str, str]] = Counter()
-    for attempt in attempts:
-        if attempt["fault"]:
-            for detail in json.loads(attempt["fault"])["details"]:
-                # A list's positions would make every item a field of its own.
-                loc = ".".join("*" if isinstance(part, int) else str(part) for part in detail["loc"])
-                counted[attempt["schema"], loc or "(whole)", detail["type"]] += 1
+    for schema, fault in faults:
+        for detail in json.loads(fault)["details"]:
+            # A list's positions would make every item a field of its own.
+            loc = ".".join("*" if isinstance(part, int) else str(part) for part in detail["loc"])
+            counted[schema, loc or "(whole)", detail["type"]] += 1
     return [
         {"schema": schema, "field": loc, "type": kind, "count": count}
         for (schema, loc, kind), count in counted.most_common(30)
     ]
 
 
-def _histogram(values: Iterable[int], bins: int = 16) -> list[tuple[int, int]]:
-    numbers = list(values)
-    if not numbers:
+def _histogram(lengths: Mapping[int, int], bins: int = 16) -> list[tuple[int, int]]:
+    if not lengths:
         return []
-    width = max(1, -(-max(numbers) // bins))
-    counts = Counter((number - 1) // width for number in numbers)
+    width = max(1, -(-max(lengths) // bins))
+    counts: Counter[int] = Counter()
+    for length, count in lengths.items():
+        counts[(length - 1) // width] += count
     return [((i + 1) * width, counts[i]) for i in range(max(counts) + 1)]

@@ -2,18 +2,22 @@
 
 from gristmill.store.database import open_database
 from gristmill.store.desk import Desk
+from gristmill.store.figures import Figures
 from gristmill.store.ledger import FileRow, Ledger, RunRow
-from gristmill.store.life import ACCEPTED, Claim, Held, Judged, QueueRow, RecordState, Settled, Verdict
+from gristmill.store.life import ACCEPTED, Claim, Failing, Held, QueueRow, RecordState, Settled, Verdict
+from gristmill.store.outputs import Outputs
 from gristmill.store.queue import Queue
 
 __all__ = [
     "ACCEPTED",
     "Claim",
     "Desk",
+    "Failing",
+    "Figures",
     "FileRow",
     "Held",
-    "Judged",
     "Ledger",
+    "Outputs",
     "Queue",
     "QueueRow",
     "RecordState",

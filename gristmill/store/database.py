@@ -2,47 +2,81 @@
 
 import errno
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from gristmill.errors import SetupError, StorageError
-from gristmill.store.tables import metadata
+from gristmill.store import migrations
+
+T = TypeVar("T")
 
 _BUSY_SECONDS = 30
 
+_ALONE = 0x67726973
+"""PostgreSQL's advisory lock for what only one process may do at a time ("gris")."""
+
 
 def open_database(url: str | URL) -> Engine:
-    """Open the database and make its tables where they are missing.
+    """Open the database and bring its tables to the present form, or make them where they are missing.
 
     SQLite runs in WAL mode with every commit on disk before it returns.
 
     Raises:
-        SetupError: the URL is not one.
+        SetupError: the URL is not one, its driver is not installed, or a newer version made the tables.
         StorageError: it can't be opened or written.
     """
+    forms = "use sqlite:///FILE or postgresql://USER@HOST/NAME"
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise SetupError("GRISTMILL_DATABASE_URL is not a database URL; use sqlite:///FILE") from error
+        raise SetupError(f"GRISTMILL_DATABASE_URL is not a database URL; {forms}") from error
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise SetupError(f"GRISTMILL_DATABASE_URL: {parsed.drivername!r} is not supported; {forms}")
     try:
-        engine = create_engine(parsed)
+        # Parameters are texts of records: they stand in no error's message.
+        engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        kind = parsed.drivername
-        raise SetupError(f"GRISTMILL_DATABASE_URL: no driver for {kind!r} is installed; use sqlite:///FILE") from error
+        way_out = "pip install 'gristmill[postgres]'" if parsed.drivername == "postgresql+psycopg" else forms
+        raise SetupError(
+            f"GRISTMILL_DATABASE_URL: the driver of {parsed.drivername!r} is not installed; {way_out}"
+        ) from error
     with storage_errors(parsed.render_as_string(hide_password=True)):
-        if parsed.get_backend_name() == "sqlite" and parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         if engine.dialect.name == "sqlite":
+            if parsed.database:
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
-        metadata.create_all(engine)
+        _bring_up_to_date(engine)
     return engine
+
+
+def _bring_up_to_date(engine: Engine) -> None:
+    with engine.connect().execution_options(gristmill_reading=True) as db, db.begin():
+        if migrations.revision_of(db) == migrations.HEAD:
+            return
+    with engine.connect() as db:
+        if engine.dialect.name == "sqlite":
+            # Tables are rebuilt, and for a moment others refer to none.
+            db.connection.cursor().execute("PRAGMA foreign_keys=OFF")
+        with db.begin():
+            hold_alone(db)
+            migrations.upgrade(db)
+        # The connection is not to be used without foreign keys.
+        db.invalidate()
+
+
+def hold_alone(db: Connection) -> None:
+    """Until this transaction ends, no other one that asks for the same goes on. SQLite's writers are alone anyway."""
+    if db.dialect.name == "postgresql":
+        db.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ALONE})
 
 
 _SPACE = "free some space and run again"
@@ -69,6 +103,19 @@ _BY_SQLITE_CODE = {
 }
 
 
+_CONNECTION = "see that the server runs and that its address, user and password in GRISTMILL_DATABASE_URL are right"
+# PostgreSQL's codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+_BY_SQLSTATE = {
+    "53100": _SPACE,
+    "42501": _RIGHTS,
+    "25006": _RIGHTS,
+    "55P03": _BUSY,
+    "40P01": _BUSY,
+    "XX001": _DAMAGED,
+    "XX002": _DAMAGED,
+}
+
+
 @contextmanager
 def storage_errors(where: str = "the database") -> Iterator[None]:
     """Translate what the database or the file system refuses into a `StorageError` that says what to do."""
@@ -76,9 +123,7 @@ def storage_errors(where: str = "the database") -> Iterator[None]:
         yield
     except DBAPIError as error:
         reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
-        # SQLite's extended codes carry the primary one in their low byte.
-        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
-        raise StorageError(_sentence(where, reason, _BY_SQLITE_CODE.get(code))) from error
+        raise StorageError(_sentence(where, reason, _way_out(error))) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(_sentence(error.filename or where, reason, _BY_ERRNO.get(error.errno or 0))) from error
@@ -86,6 +131,14 @@ def storage_errors(where: str = "the database") -> Iterator[None]:
 
 def _sentence(where: str, reason: str, way_out: str | None) -> str:
     return f"{where}: {reason}; what was committed before is safe; {way_out or 'mend that and run again'}"
+
+
+def _way_out(error: DBAPIError) -> str | None:
+    # SQLite's extended codes carry the primary one in their low byte.
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    state = getattr(error.orig, "sqlstate", None)
+    lost = error.connection_invalidated or (state is None and error.orig.__class__.__module__.startswith("psycopg"))
+    return _CONNECTION if lost else _BY_SQLITE_CODE.get(code) or _BY_SQLSTATE.get(state or "")
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -111,15 +164,41 @@ class Database:
         self._engine = engine
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self, *, alone: bool = False) -> Iterator[Connection]:
         with storage_errors(), self._engine.begin() as connection:
+            if alone:
+                hold_alone(connection)
             yield connection
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
+        """One moment of the database, however long the reading takes."""
+        options: dict[str, Any] = {"gristmill_reading": True}
+        if self._engine.dialect.name == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"
         with (
             storage_errors(),
-            self._engine.connect().execution_options(gristmill_reading=True) as connection,
+            self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
         ):
             yield connection
+
+
+def in_pages(items: Sequence[T], size: int = 5000) -> Iterator[Sequence[T]]:
+    """The items in pages that a statement can name one by one."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def in_pages_of_bytes(sizes: Iterable[tuple[int, int]], most: int = 8 << 20, rows: int = 256) -> Iterator[list[int]]:
+    """Ids, given with the sizes of their rows, in pages of up to `most` bytes and `rows` rows; one row at least."""
+    page: list[int] = []
+    held = 0
+    for pk, size in sizes:
+        if page and (held + size > most or len(page) == rows):
+            yield page
+            page, held = [], 0
+        page.append(pk)
+        held += size
+    if page:
+        yield page

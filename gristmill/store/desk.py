@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, or_, select, update
+from sqlalchemy import RowMapping, Select, bindparam, or_, select, update
 
 from gristmill.faults import Fault, FaultCode
-from gristmill.presets import get_preset
 from gristmill.store.database import Database
 from gristmill.store.life import QueueRow, RecordState
+from gristmill.store.queue import mark_changed
 from gristmill.store.tables import files, records
 
 _PAGE = 1000
@@ -82,7 +82,7 @@ class Desk(Database):
             # In pages, so that no transaction keeps others waiting.
             page = chosen.where(records.c.id > last).order_by(records.c.id).limit(_PAGE)
             with self._writing() as db:
-                rows = db.execute(page).mappings().all()
+                rows = db.execute(page.with_for_update(of=records)).mappings().all()
                 if not rows:
                     return moved
                 changes = [_moved(row, run_id, state, fault, now) for row in rows]
@@ -96,7 +96,9 @@ class Desk(Database):
         self, states: Sequence[RecordState], schema: str | None, fault: FaultCode | None, record_id: str | None
     ) -> Select[Any]:
         query = (
-            select(records, files.c.schema, files.c.output_name, files.c.preset.label("first_preset"))
+            select(records.c.id, records.c.record_id, records.c.line, records.c.state, records.c.attempts)
+            .add_columns(records.c.preset, records.c.due_at, records.c.fault)
+            .add_columns(files.c.schema, files.c.output_name, files.c.preset.label("first_preset"))
             .join(files, files.c.id == records.c.file_id)
             .where(records.c.state.in_(states), files.c.complete == 1)
         )
@@ -109,16 +111,11 @@ class Desk(Database):
         return query
 
 
-def mark_changed(db: Connection, pks: Sequence[int]) -> None:
-    """Note that the outputs of these records' files are behind."""
-    of_these = select(records.c.file_id).where(records.c.id.in_(pks))
-    db.execute(update(files).where(files.c.id.in_(of_these)).values(version=files.c.version + 1))
-
-
 def _moved(row: RowMapping, run_id: str, state: RecordState, fault: Fault | None, now: float) -> dict[str, Any]:
     values: dict[str, Any] = {"pk": row["id"], "state": state.value, "run_id": run_id, "due_at": now}
     if fault is not None:
         return values | {"fault_code": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
     first = row["first_preset"]
-    again = {"preset": first, "max_new_tokens": get_preset(first).max_new_tokens, "ended_at": None}
+    # A budget that was raised, or that a batch line asked for, stays.
+    again = {"preset": first, "ended_at": None}
     return values | again | {"attempts_before_requeue": row["attempts"]}

@@ -3,20 +3,21 @@
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import RowMapping, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
 
 from gristmill.errors import InputError
-from gristmill.faults import Fault
 from gristmill.presets import get_preset
 from gristmill.records import Line, Record
 from gristmill.store import owner as owners
 from gristmill.store.database import Database
 from gristmill.store.life import RecordState
-from gristmill.store.tables import attempts, files, records, runs
+from gristmill.store.tables import files, records, runs
+
+_PAGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """One file that was taken in. `lines` counts those that are not blank."""
+    """One file that was taken in. `lines` counts those that are not blank; a pruned one has no records any more."""
 
     id: int
+    key: str
     schema: str
     preset: str
     name: str
@@ -44,6 +46,7 @@ class FileRow:
     lines: int
     duplicate_ids: int
     run_id: str
+    pruned: bool
 
 
 class Ledger(Database):
@@ -105,7 +108,7 @@ class Ledger(Database):
         """The file that was completely taken in under this key."""
         with self._reading() as db:
             row = db.execute(select(files).where(files.c.key == key, files.c.complete == 1)).mappings().one_or_none()
-        return None if row is None else _file_row(row)
+        return None if row is None else file_row(row)
 
     def add_file(
         self,
@@ -136,58 +139,44 @@ class Ledger(Database):
         file_id, output_name = begun
         budget = get_preset(preset).max_new_tokens
         now = time.time()
-        count = duplicates = 0
-        seen: set[str] = set()
+        fresh = {"file_id": file_id, "preset": preset, "due_at": now, "run_id": run_id}
+        fresh |= {"attempts": 0, "attempts_before_requeue": 0}
+        count = held = 0
         batch: list[dict[str, Any]] = []
         for line in lines:
             count += 1
-            row = _record_row(line, output_name)
-            if row["record_id"] in seen:
-                duplicates += 1
-            seen.add(row["record_id"])
-            batch.append(
-                row
-                | {
-                    "file_id": file_id,
-                    "preset": preset,
-                    "max_new_tokens": budget,
-                    "due_at": now,
-                    "run_id": run_id,
-                    "attempts": 0,
-                    "attempts_before_requeue": 0,
-                }
-            )
-            if len(batch) >= page:
+            held += len(line.raw)
+            batch.append(_record_row(line, output_name, budget) | fresh)
+            if len(batch) >= page or held >= _PAGE_BYTES:
                 with self._writing() as db:
                     db.execute(insert(records), batch)
-                batch = []
+                batch, held = [], 0
         with self._writing() as db:
             if batch:
                 db.execute(insert(records), batch)
-            there = db.execute(select(func.count()).where(records.c.file_id == file_id)).scalar_one()
+            counts = select(func.count(), func.count(records.c.record_id.distinct()))
+            there, ids = db.execute(counts.where(records.c.file_id == file_id)).one()
             if there != count or not unchanged():
-                db.execute(delete(records).where(records.c.file_id == file_id))
-                db.execute(delete(files).where(files.c.id == file_id))
+                _forget(db, file_id)
                 count = -1
             else:
-                done = {"complete": 1, "lines": count, "duplicate_ids": duplicates}
+                done = {"complete": 1, "lines": count, "duplicate_ids": count - ids, "changed_at": time.time()}
                 db.execute(update(files).where(files.c.id == file_id).values(**done))
         if count < 0:
             raise InputError(f"{name} changed while it was read; it is taken by the next run")
-        return FileRow(file_id, schema, preset, name, output_name, count, duplicates, run_id)
+        return FileRow(file_id, key, schema, preset, name, output_name, count, count - ids, run_id, pruned=False)
 
     def _begin_file(
         self, run_id: str, key: str, content: str, schema: str, preset: str, model: str, name: str
     ) -> tuple[int, str] | None:
-        with self._writing() as db:
+        with self._writing(alone=True) as db:
             for old, reader, complete in db.execute(
                 select(files.c.id, files.c.reader, files.c.complete).where(files.c.key == key)
             ).all():
                 if complete or (owners.lives(reader) and reader != owners.owner()):
                     return None
                 # Its reader died, or gave up; nothing of it was claimable.
-                db.execute(delete(records).where(records.c.file_id == old))
-                db.execute(delete(files).where(files.c.id == old))
+                _forget(db, old)
             taken = select(files.c.id).where(files.c.schema == schema, files.c.output_name == name)
             output_name = f"{name}-{key[:8]}" if db.execute(taken).first() else name
             row = {"key": key, "content_sha256": content, "schema": schema, "preset": preset, "model": model}
@@ -205,126 +194,57 @@ class Ledger(Database):
             known = json.loads(db.execute(select(runs.c.known_files).where(runs.c.id == run_id)).scalar_one())
             its_own = files.c.id.in_(touched) | files.c.id.in_(known) | (files.c.run_id == run_id)
             query = select(files).where(files.c.complete == 1, its_own)
-            return [_file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
+            return [file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
 
     def forget_half_read(self) -> None:
         """Files whose reader died before the last line count as never seen; they still lie where they lay."""
-        with self._writing() as db:
+        with self._writing(alone=True) as db:
             half = db.execute(select(files.c.id, files.c.reader).where(files.c.complete == 0)).all()
             for file_id in [file_id for file_id, reader in half if not owners.lives(reader)]:
-                db.execute(delete(records).where(records.c.file_id == file_id))
-                db.execute(delete(files).where(files.c.id == file_id))
+                _forget(db, file_id)
 
-    def files_to_write(self) -> list[FileRow]:
-        """Files some of whose records ended after their outputs were written last, and that no run has in hand."""
-        in_hand = select(records.c.id).where(records.c.file_id == files.c.id, records.c.state == RecordState.LEASED)
-        behind = files.c.written_version < files.c.version
-        query = select(files).where(files.c.complete == 1, behind, ~in_hand.exists())
+    def note_archived(self, file_id: int, place: str) -> None:
+        """Remember where a copy of the file lies, relative to the archive."""
+        with self._writing(alone=True) as db:
+            had = json.loads(db.execute(select(files.c.archived).where(files.c.id == file_id)).scalar_one())
+            if place not in had:
+                db.execute(update(files).where(files.c.id == file_id).values(archived=json.dumps([*had, place])))
+
+    def schemas(self) -> list[str]:
+        """The schemas of all files that were taken in."""
         with self._reading() as db:
-            return [_file_row(row) for row in db.execute(query.order_by(files.c.id)).mappings()]
+            names = select(files.c.schema).where(files.c.complete == 1).distinct()
+            return sorted(db.execute(names).scalars())
 
-    def version_of(self, file_id: int) -> int:
-        """A number that grows whenever one of the file's records ends or is requeued."""
-        with self._reading() as db:
-            return int(db.execute(select(files.c.version).where(files.c.id == file_id)).scalar_one())
-
-    def outputs_written(self, file_id: int, version: int) -> None:
-        """Note that outbox and dead file show the file as of `version`."""
-        with self._writing() as db:
-            db.execute(update(files).where(files.c.id == file_id).values(written_version=version))
-
-    def states_of_file(self, file_id: int) -> dict[RecordState, int]:
-        """How many of the file's records are in each state."""
-        query = select(records.c.state, func.count()).where(records.c.file_id == file_id).group_by(records.c.state)
-        with self._reading() as db:
-            return {RecordState(state): count for state, count in db.execute(query)}
-
-    def accepted_lines(self, file_id: int) -> Iterator[dict[str, Any]]:
-        """The outbox lines of a file, in input order."""
-        query = (
-            select(records, attempts.c.model, attempts.c.preset.label("by"), attempts.c.finish_reason)
-            .add_columns(attempts.c.prompt_tokens, attempts.c.completion_tokens, files.c.schema)
-            .join(attempts, (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts))
-            .join(files, files.c.id == records.c.file_id)
-            .where(records.c.file_id == file_id, records.c.state == RecordState.ACCEPTED)
-            .order_by(records.c.line)
-        )
-        with self._reading() as db:
-            for row in db.execution_options(yield_per=1000).execute(query).mappings():
-                yield {
-                    "id": row["record_id"],
-                    "line": row["line"],
-                    "schema": row["schema"],
-                    "format": "json",
-                    "output": json.loads(row["output"]),
-                    "attempts": row["attempts"],
-                    "preset": row["by"],
-                    "model": row["model"],
-                    "usage": {
-                        "prompt_tokens": row["prompt_tokens"],
-                        "completion_tokens": row["completion_tokens"],
-                    },
-                    "finish_reason": row["finish_reason"],
-                }
-
-    def dead_lines(self, file_id: int) -> Iterator[tuple[int, bytes, Fault]]:
-        """Line number, bytes and fault of a file's dead records, in input order."""
-        query = (
-            select(records.c.line, records.c.raw, records.c.fault)
-            .where(records.c.file_id == file_id, records.c.state == RecordState.DEAD)
-            .order_by(records.c.line)
-        )
-        with self._reading() as db:
-            for line, raw, fault in db.execution_options(yield_per=1000).execute(query):
-                yield line, raw, Fault.from_json(json.loads(fault))
-
-    def outcomes_of_run(self, run_id: str) -> Iterator[Mapping[str, Any]]:
-        """One mapping per record that the run worked on: schema, state, raw line, output, fault, file."""
-        query = (
-            select(records, files.c.schema, files.c.output_name)
-            .join(files, files.c.id == records.c.file_id)
-            .where(records.c.run_id == run_id, files.c.complete == 1)
-            .order_by(records.c.id)
-        )
-        with self._reading() as db:
-            for row in db.execution_options(yield_per=1000).execute(query).mappings():
-                yield dict(row)
-
-    def attempts_of_run(self, run_id: str) -> Iterator[Mapping[str, Any]]:
-        """One mapping per attempt of the run, with the record's schema."""
-        query = (
-            select(attempts, files.c.schema)
-            .join(records, records.c.id == attempts.c.record_pk)
-            .join(files, files.c.id == records.c.file_id)
-            .where(attempts.c.run_id == run_id)
-            .order_by(attempts.c.id)
-        )
-        with self._reading() as db:
-            for row in db.execution_options(yield_per=1000).execute(query).mappings():
-                yield dict(row)
-
-    def unfinished(self, schemas: Sequence[str] | None = None) -> dict[str, dict[RecordState, int]]:
+    def unfinished(self) -> dict[str, dict[RecordState, int]]:
         """How many records are waiting, leased or queued, by schema."""
-        query = (
-            select(files.c.schema, records.c.state, func.count())
-            .join(files, files.c.id == records.c.file_id)
-            .where(records.c.state.in_([RecordState.WAITING, RecordState.LEASED, RecordState.QUEUED]))
-            .where(files.c.complete == 1)
-            .group_by(files.c.schema, records.c.state)
-        )
         found: dict[str, dict[RecordState, int]] = {}
         with self._reading() as db:
-            for schema, state, count in db.execute(query):
-                if schemas is None or schema in schemas:
+            # Two questions, each of which has an index.
+            for which in (text("records.state IN ('waiting', 'queued')"), records.c.lease.is_not(None)):
+                query = (
+                    select(files.c.schema, records.c.state, func.count())
+                    .join(files, files.c.id == records.c.file_id)
+                    .where(which, files.c.complete == 1)
+                    .group_by(files.c.schema, records.c.state)
+                )
+                for schema, state, count in db.execute(query):
                     found.setdefault(schema, {})[RecordState(state)] = count
         return found
 
 
-def _record_row(line: Line, output_name: str) -> dict[str, Any]:
+def _forget(db: Connection, file_id: int) -> None:
+    db.execute(delete(records).where(records.c.file_id == file_id))
+    db.execute(delete(files).where(files.c.id == file_id))
+
+
+def _record_row(line: Line, output_name: str, budget: int) -> dict[str, Any]:
     content = line.content
     if isinstance(content, Record):
         return {
             "line": line.number,
+            "form": "openai" if content.messages else "record",
+            "max_new_tokens": min(budget, content.max_tokens or budget),
             "record_id": content.id,
             "raw": line.raw,
             "state": RecordState.WAITING.value,
@@ -334,6 +254,8 @@ def _record_row(line: Line, output_name: str) -> dict[str, Any]:
         }
     return {
         "line": line.number,
+        "form": "record",
+        "max_new_tokens": budget,
         "record_id": f"{output_name}:{line.number}",
         "raw": line.raw,
         "state": RecordState.DEAD.value,
@@ -343,9 +265,11 @@ def _record_row(line: Line, output_name: str) -> dict[str, Any]:
     }
 
 
-def _file_row(row: RowMapping) -> FileRow:
+def file_row(row: RowMapping) -> FileRow:
+    """A row of the table as it is handed out."""
     return FileRow(
         row["id"],
+        row["key"],
         row["schema"],
         row["preset"],
         row["name"],
@@ -353,4 +277,5 @@ def _file_row(row: RowMapping) -> FileRow:
         row["lines"],
         row["duplicate_ids"],
         row["run_id"],
+        row["pruned_at"] is not None,
     )

@@ -1,4 +1,4 @@
-"""The words of a record's life: its states, and what is handed over when it moves from one to the next."""
+"""The words of a record's life: its states, the moves between them, and what is handed over at each."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +18,22 @@ class RecordState(StrEnum):
     ACCEPTED = "accepted"
     QUEUED = "queued"
     DEAD = "dead"
+
+
+UNFINISHED = (RecordState.WAITING, RecordState.LEASED, RecordState.QUEUED)
+
+MOVES: dict[RecordState, frozenset[RecordState]] = {
+    # Claimed by a run.
+    RecordState.WAITING: frozenset({RecordState.LEASED}),
+    # Given back untried or tried; judged well; judged badly; judged badly for the last time.
+    RecordState.LEASED: frozenset({RecordState.WAITING, RecordState.QUEUED, RecordState.ACCEPTED, RecordState.DEAD}),
+    # Claimed by a run; dropped by hand.
+    RecordState.QUEUED: frozenset({RecordState.LEASED, RecordState.DEAD}),
+    # Requeued by hand.
+    RecordState.DEAD: frozenset({RecordState.QUEUED}),
+    RecordState.ACCEPTED: frozenset(),
+}
+"""Every move that a record can make; a line that can't be read is dead from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +81,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A leased record whose last attempt was judged; `history` holds the failed attempts, oldest first."""
+class Failing:
+    """A leased record whose last attempt failed; `history` holds its failed attempts, oldest first."""
 
     pk: int
-    accepted: bool
     history: tuple[Attempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Where a record goes: accepted, or what the policy decided."""
+    """What the policy decided of a failing record."""
 
     pk: int
-    decision: Again | Dead | None
+    decision: Again | Dead
 
 
 @dataclass(frozen=True, slots=True)

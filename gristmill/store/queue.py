@@ -1,22 +1,32 @@
-"""A record's life: waiting, leased, then accepted, queued for another attempt, or dead."""
+"""A record's life: waiting, leased, then accepted, queued for another attempt, or dead.
+
+Whatever a run does to a record that it holds names the lease, and is done only if the record is still under it: a run
+that slept through its lease changes nothing any more.
+"""
 
 import json
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, func, insert, or_, select, text, update
 
 from gristmill.engine.base import Candidate, Failed, Outcome, Request
 from gristmill.faults import Fault, FaultCode
 from gristmill.policy import Again, Attempt, Dead
 from gristmill.store import owner as owners
-from gristmill.store.database import Database
-from gristmill.store.desk import mark_changed
-from gristmill.store.life import ACCEPTED, Claim, Held, Judged, RecordState, Settled, Unjudged, Verdict
+from gristmill.store.database import Database, in_pages, in_pages_of_bytes
+from gristmill.store.life import ACCEPTED, Claim, Failing, Held, RecordState, Settled, Unjudged, Verdict
 from gristmill.store.tables import attempts, files, records
+
+_AT_WORK = text("records.state IN ('waiting', 'queued')")
+"""As the partial index `records_due` says it; SQLite uses that only for a query with the same words."""
+
+_UNDER_WAY = records.c.attempts > records.c.settled
+_LAST = (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts)
+_FREE: dict[str, Any] = {"lease": None, "leased_by": None, "leased_until": None}
 
 
 class Queue(Database):
@@ -42,6 +52,7 @@ class Queue(Database):
             select(records.c.id)
             .join(files, files.c.id == records.c.file_id)
             .where(
+                _AT_WORK,
                 records.c.state.in_(states),
                 records.c.due_at <= due_by,
                 fresh,
@@ -57,34 +68,37 @@ class Queue(Database):
         lease = uuid.uuid4().hex
         with self._writing() as db:
             ids = db.execute(query).scalars().all()
-            self._lease(db, ids, lease, run_id, now + lease_seconds)
+            _lease(db, ids, lease, run_id, now + lease_seconds)
         return Claim(lease, len(ids))
 
     def recover(self, run_id: str, *, lease_seconds: float) -> Claim:
-        """Take over what dead runs had in hand.
+        """Take over what other runs let go of by dying, or by sleeping through their lease.
 
         Records that were never started go back to where they were. Those with an attempt under way come under the
         returned lease, an attempt without a candidate judged `interrupted`, so that checking and routing them
-        finishes what the dead run began.
+        finishes what the other run began.
         """
         now = time.time()
-        leased = records.c.state == RecordState.LEASED
-        with self._writing() as db:
-            holders = db.execute(select(records.c.leased_by).where(leased).distinct()).scalars().all()
+        others = (records.c.lease.is_not(None)) & (records.c.run_id != run_id)
+        with self._writing(alone=True) as db:
+            holders = db.execute(select(records.c.leased_by).where(others).distinct()).scalars().all()
             gone = [name for name in holders if not owners.lives(name)]
-            lost = leased & or_(records.c.leased_until < now, records.c.leased_by.in_(gone))
-            started = db.execute(select(records.c.id).where(lost, _under_way().exists())).scalars().all()
+            lost = others & or_(records.c.leased_until < now, records.c.leased_by.in_(gone))
+            # What is locked at this moment is being worked on.
+            query = select(records.c.id, _UNDER_WAY).where(lost).order_by(records.c.id)
+            found = db.execute(query.with_for_update(skip_locked=True)).all()
+            started = [pk for pk, under_way in found if under_way]
             lease = uuid.uuid4().hex
-            self._lease(db, started, lease, run_id, now + lease_seconds)
-            self._give_back(db, lost & (records.c.lease != lease))
-            silent = (
-                update(attempts)
-                .where(attempts.c.verdict.is_(None), attempts.c.candidate.is_(None))
-                .where(attempts.c.record_pk.in_(select(records.c.id).where(records.c.lease == lease)))
+            _lease(db, started, lease, run_id, now + lease_seconds)
+            for page in in_pages([pk for pk, under_way in found if not under_way]):
+                _give_back(db, records.c.id.in_(page))
+            silent = select(attempts.c.id).join(records, _LAST)
+            silent = silent.where(
+                records.c.lease == lease, attempts.c.verdict.is_(None), attempts.c.candidate.is_(None)
             )
             fault = Fault(FaultCode.INTERRUPTED, "the process died while this record was being generated")
             said = {"verdict": fault.code.value, "fault": json.dumps(fault.as_json()), "ended_at": now}
-            db.execute(silent.values(**said))
+            db.execute(update(attempts).where(attempts.c.id.in_(silent)).values(**said))
         return Claim(lease, len(started))
 
     def renew(self, lease: str, lease_seconds: float) -> None:
@@ -94,43 +108,41 @@ class Queue(Database):
             db.execute(update(records).where(records.c.lease == lease).values(leased_until=until))
 
     def give_back(self, lease: str) -> int:
-        """Return what has no candidate yet to where it was before; how many records that were."""
-        silent = _under_way().where(attempts.c.candidate.is_(None), attempts.c.verdict.is_(None))
-        mine = records.c.lease == lease
-        with self._writing() as db:
-            # An attempt that we broke off ourselves is none: it was not the record's fault.
-            broken_off = db.execute(select(records.c.id, records.c.attempts).where(mine, silent.exists()))
-            for pk, number in broken_off.all():
-                db.execute(delete(attempts).where(attempts.c.record_pk == pk, attempts.c.number == number))
-                db.execute(update(records).where(records.c.id == pk).values(attempts=number - 1))
-            return self._give_back(db, mine & ~_under_way().exists())
+        """Let go of everything under a lease; how many records went back to where they were.
 
-    def to_generate(self, lease: str, page: int = 256) -> Iterator[Held]:
-        """Leased records that have no attempt under way, oldest first, read in pages."""
-        last = 0
-        while True:
-            query = (
-                select(records, files.c.schema)
-                .join(files, files.c.id == records.c.file_id)
-                .where(records.c.lease == lease, records.c.id > last, ~_under_way().exists())
-                .order_by(records.c.id)
-                .limit(page)
+        Attempts without an outcome are taken back uncounted: we broke them off ourselves. Records with a candidate
+        that nobody has judged stay leased, but any other run may take them over at once.
+        """
+        mine = records.c.lease == lease
+        silent = select(records.c.id).join(attempts, _LAST).where(mine, _UNDER_WAY, attempts.c.candidate.is_(None))
+        with self._writing() as db:
+            broken_off = db.execute(silent.where(attempts.c.verdict.is_(None))).scalars().all()
+            for page in in_pages(broken_off):
+                these = records.c.id.in_(page)
+                number = select(records.c.attempts).where(records.c.id == attempts.c.record_pk).scalar_subquery()
+                db.execute(delete(attempts).where(attempts.c.record_pk.in_(page), attempts.c.number == number))
+                db.execute(update(records).where(these).values(attempts=records.c.attempts - 1))
+            count = _give_back(db, mine & ~_UNDER_WAY)
+            db.execute(update(records).where(mine).values(leased_until=0.0))
+        return count
+
+    def to_generate(self, lease: str, *, suspect: bool) -> Iterator[Held]:
+        """Leased records that have no attempt under way, oldest first.
+
+        `suspect` chooses between those whose last attempt ended with the process and all the others.
+        """
+        was_interrupted = func.coalesce(records.c.fault_code, "") == FaultCode.INTERRUPTED.value
+        chosen = was_interrupted if suspect else ~was_interrupted
+        for row in self._leased(lease, ~_UNDER_WAY & chosen):
+            yield Held(
+                row["id"],
+                row["record_id"],
+                row["raw"],
+                row["schema"],
+                row["preset"],
+                row["max_new_tokens"],
+                row["attempts"] + 1,
             )
-            with self._reading() as db:
-                rows = db.execute(query).mappings().all()
-            for row in rows:
-                yield Held(
-                    row["id"],
-                    row["record_id"],
-                    row["raw"],
-                    row["schema"],
-                    row["preset"],
-                    row["max_new_tokens"],
-                    row["attempts"] + 1,
-                )
-            if len(rows) < page:
-                return
-            last = rows[-1]["id"]
 
     def start_attempts(self, lease: str, run_id: str, requests: Sequence[Request], model: str) -> None:
         """Count attempts before they are made, so that a record that kills the process can't do so for ever.
@@ -138,8 +150,8 @@ class Queue(Database):
         Records that the lease has lost, because it lapsed and another run took over, are left alone here and below.
         """
         with self._writing() as db:
-            mine = self._still_mine(db, lease, [request.key for request in requests])
-            self._start(db, run_id, [request for request in requests if request.key in mine], model)
+            mine = _still_mine(db, lease, [request.key for request in requests])
+            _start(db, run_id, [request for request in requests if request.key in mine], model)
 
     def save_outcomes(
         self, lease: str, run_id: str, made: Sequence[tuple[Request, Outcome, float]], model: str
@@ -149,14 +161,13 @@ class Queue(Database):
         Requests that were refused before they started count as attempts too.
         """
         with self._writing() as db:
-            mine = self._still_mine(db, lease, [request.key for request, _, _ in made])
+            mine = _still_mine(db, lease, [request.key for request, _, _ in made])
             made = [one for one in made if one[0].key in mine]
             if not made:
                 return
-            keys = [request.key for request, _, _ in made]
-            under_way = select(attempts.c.record_pk, attempts.c.number).where(attempts.c.record_pk.in_(keys))
-            known = set(db.execute(under_way).all())
-            self._start(db, run_id, [r for r, _, _ in made if (r.key, r.attempt) not in known], model)
+            under_way = select(records.c.id).where(records.c.id.in_(mine), _UNDER_WAY)
+            begun = set(db.execute(under_way).scalars())
+            _start(db, run_id, [request for request, _, _ in made if request.key not in begun], model)
             db.execute(
                 update(attempts)
                 .where(attempts.c.record_pk == bindparam("pk"), attempts.c.number == bindparam("n"))
@@ -172,23 +183,26 @@ class Queue(Database):
                 [_outcome_row(request, outcome) | {"at": at} for request, outcome, at in made],
             )
 
-    def unjudged(self, lease: str) -> list[Unjudged]:
+    def unjudged(self, lease: str) -> Iterator[Unjudged]:
         """Candidates under a lease that nobody has judged yet."""
-        query = (
-            select(records.c.id, attempts.c.number, records.c.raw, records.c.record_id, files.c.schema)
-            .add_columns(attempts.c.candidate, attempts.c.finish_reason)
-            .join(attempts, (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts))
-            .join(files, files.c.id == records.c.file_id)
-            .where(records.c.lease == lease, attempts.c.verdict.is_(None), attempts.c.candidate.is_not(None))
-            .order_by(records.c.id)
-        )
-        with self._reading() as db:
-            return [Unjudged(*row) for row in db.execute(query)]
+        of_last = (attempts.c.verdict.is_(None), attempts.c.candidate.is_not(None))
+        waiting = select(attempts.c.id).where(_LAST, *of_last).correlate(records).exists()
+        for row in self._leased(lease, _UNDER_WAY & waiting, attempts.c.candidate, attempts.c.finish_reason):
+            yield Unjudged(
+                row["id"],
+                row["attempts"],
+                row["raw"],
+                row["record_id"],
+                row["schema"],
+                row["candidate"],
+                row["finish_reason"],
+            )
 
     def save_verdicts(self, lease: str, verdicts: Sequence[Verdict]) -> None:
-        """Keep what was found of candidates."""
+        """Keep what was found of candidates; a record whose candidate was accepted is done and released."""
+        now = time.time()
         with self._writing() as db:
-            mine = self._still_mine(db, lease, [v.pk for v in verdicts])
+            mine = _still_mine(db, lease, [v.pk for v in verdicts])
             verdicts = [v for v in verdicts if v.pk in mine]
             if not verdicts:
                 return
@@ -206,51 +220,35 @@ class Queue(Database):
                     for v in verdicts
                 ],
             )
-            accepted = [{"pk": v.pk, "text": v.output} for v in verdicts if v.output is not None]
+            accepted = [{"pk": v.pk, "text": v.output} for v in verdicts if v.fault is None]
             if accepted:
-                db.execute(
-                    update(records).where(records.c.id == bindparam("pk")).values(output=bindparam("text")), accepted
-                )
+                done = {"state": RecordState.ACCEPTED.value, "settled": records.c.attempts, "ended_at": now}
+                no_fault = {"fault": None, "fault_code": None}
+                statement = update(records).where(records.c.id == bindparam("pk"))
+                db.execute(statement.values(output=bindparam("text"), **done, **no_fault, **_FREE), accepted)
+                mark_changed(db, [v.pk for v in verdicts if v.fault is None])
 
-    def judged(self, lease: str) -> list[Judged]:
-        """Records under a lease whose last attempt has a verdict, with the failed attempts since the last requeue."""
-        last = (
-            select(records.c.id)
-            .join(attempts, (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts))
-            .where(records.c.lease == lease, attempts.c.verdict.is_not(None), attempts.c.settled == 0)
-        )
+    def failing(self, lease: str) -> list[Failing]:
+        """Records under a lease whose last attempt has a fault for a verdict, with all since the last requeue."""
+        last = select(records.c.id).join(attempts, _LAST)
+        last = last.where(records.c.lease == lease, _UNDER_WAY, attempts.c.verdict.is_not(None))
         query = (
             select(records.c.id, attempts.c.verdict, attempts.c.preset, attempts.c.max_new_tokens)
             .join(attempts, attempts.c.record_pk == records.c.id)
             .where(records.c.id.in_(last), attempts.c.number > records.c.attempts_before_requeue)
             .order_by(records.c.id, attempts.c.number)
         )
-        tried: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+        tried: dict[int, list[Attempt]] = defaultdict(list)
         with self._reading() as db:
             for pk, verdict, preset, budget in db.execute(query):
-                tried[pk].append((verdict, preset, budget))
-        return [
-            Judged(
-                pk,
-                all_of[-1][0] == ACCEPTED,
-                tuple(Attempt(preset, budget, FaultCode(said)) for said, preset, budget in all_of if said != ACCEPTED),
-            )
-            for pk, all_of in tried.items()
-        ]
+                tried[pk].append(Attempt(preset, budget, FaultCode(verdict)))
+        return [Failing(pk, tuple(history)) for pk, history in tried.items()]
 
     def settle(self, lease: str, settled: Sequence[Settled]) -> None:
-        """Move judged records to where they belong and release them."""
+        """Move failing records to where the policy sends them, and release them."""
         now = time.time()
-        last_fault = (
-            select(attempts.c.fault)
-            .where(attempts.c.record_pk == records.c.id, attempts.c.number == records.c.attempts)
-            .scalar_subquery()
-        )
-        last_verdict = (
-            select(attempts.c.verdict)
-            .where(attempts.c.record_pk == records.c.id, attempts.c.number == records.c.attempts)
-            .scalar_subquery()
-        )
+        last_fault = select(attempts.c.fault).where(_LAST).correlate(records).scalar_subquery()
+        last_verdict = select(attempts.c.verdict).where(_LAST).correlate(records).scalar_subquery()
         statement = (
             update(records)
             .where(records.c.id == bindparam("pk"))
@@ -260,70 +258,96 @@ class Queue(Database):
                 max_new_tokens=func.coalesce(bindparam("budget"), records.c.max_new_tokens),
                 due_at=bindparam("due"),
                 ended_at=bindparam("ended"),
+                settled=records.c.attempts,
                 fault=last_fault,
-                fault_code=case((last_verdict == ACCEPTED, None), else_=last_verdict),
-                lease=None,
-                leased_by=None,
-                leased_until=None,
+                fault_code=last_verdict,
+                **_FREE,
             )
         )
         with self._writing() as db:
-            mine = self._still_mine(db, lease, [s.pk for s in settled])
+            mine = _still_mine(db, lease, [s.pk for s in settled])
             settled = [s for s in settled if s.pk in mine]
-            if not settled:
-                return
-            db.execute(statement, [_settled_row(s, now) for s in settled])
-            done = update(attempts).where(attempts.c.record_pk == bindparam("pk"), attempts.c.settled == 0)
-            db.execute(done.values(settled=1), [{"pk": s.pk} for s in settled])
-            mark_changed(db, [s.pk for s in settled])
+            if settled:
+                db.execute(statement, [_settled_row(s, now) for s in settled])
+                mark_changed(db, [s.pk for s in settled])
 
-    def _still_mine(self, db: Connection, lease: str, pks: Sequence[int]) -> set[int]:
-        held = select(records.c.id).where(records.c.lease == lease)
-        return set(pks) & set(db.execute(held).scalars())
-
-    def _start(self, db: Connection, run_id: str, requests: Iterable[Request], model: str) -> None:
-        rows = [
-            {
-                "record_pk": r.key,
-                "number": r.attempt,
-                "run_id": run_id,
-                "preset": r.preset.name,
-                "max_new_tokens": r.max_new_tokens,
-                "model": model,
-                "started_at": time.time(),
-                "prompt_tokens": 0,
-                "completion_tokens": 0,
-                "settled": 0,
-            }
-            for r in requests
-        ]
-        if rows:
-            db.execute(insert(attempts), rows)
-            counted = update(records).where(records.c.id == bindparam("pk")).values(attempts=bindparam("n"))
-            db.execute(counted, [{"pk": row["record_pk"], "n": row["number"]} for row in rows])
-
-    def _lease(self, db: Connection, ids: Sequence[int], lease: str, run_id: str, until: float) -> None:
-        values = {"state": RecordState.LEASED.value, "lease": lease, "leased_by": owners.owner(), "leased_until": until}
-        statement = update(records).where(records.c.id == bindparam("pk")).values(**values, run_id=run_id)
-        if ids:
-            db.execute(statement, [{"pk": pk} for pk in ids])
-
-    def _give_back(self, db: Connection, which: Any) -> int:
-        tried = case((records.c.attempts > 0, RecordState.QUEUED.value), else_=RecordState.WAITING.value)
-        free = {"lease": None, "leased_by": None, "leased_until": None}
-        leased = records.c.state == RecordState.LEASED
-        return db.execute(update(records).where(leased, which).values(state=tried, **free)).rowcount
+    def _leased(
+        self, lease: str, which: ColumnElement[bool], *of_last_attempt: ColumnElement[Any]
+    ) -> Iterator[Mapping[Any, Any]]:
+        """Records under a lease with their schema, read in pages that fit in memory whatever their lines hold."""
+        sizes = select(records.c.id, func.length(records.c.raw)).where(records.c.lease == lease, which)
+        with self._reading() as db:
+            found = [(pk, size) for pk, size in db.execute(sizes.order_by(records.c.id))]
+        for page in in_pages_of_bytes(found):
+            query = select(records, files.c.schema, *of_last_attempt).join(files, files.c.id == records.c.file_id)
+            if of_last_attempt:
+                query = query.join(attempts, _LAST)
+            query = query.where(records.c.id.in_(page), records.c.lease == lease).order_by(records.c.id)
+            with self._reading() as db:
+                rows = db.execute(query).mappings().all()
+            yield from rows
 
 
-def _under_way() -> Select[Any]:
-    """The last attempt of the record of an enclosing query, where it was not settled."""
-    last = (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts)
-    return select(attempts.c.id).where(last, attempts.c.settled == 0)
+def mark_changed(db: Connection, pks: Sequence[int]) -> None:
+    """Note that the outputs of these records' files are behind."""
+    changed: set[int] = set()
+    for page in in_pages(pks):
+        of_these = select(records.c.file_id).where(records.c.id.in_(page)).distinct()
+        changed |= set(db.execute(of_these).scalars())
+    for file_id in sorted(changed):
+        new = {"version": files.c.version + 1, "changed_at": time.time()}
+        db.execute(update(files).where(files.c.id == file_id).values(**new))
+
+
+def _still_mine(db: Connection, lease: str, pks: Sequence[int]) -> set[int]:
+    """Which of these records are under the lease; they stay so until the transaction ends."""
+    mine: set[int] = set()
+    for page in in_pages(sorted(pks)):
+        held = select(records.c.id).where(records.c.id.in_(page), records.c.lease == lease).order_by(records.c.id)
+        mine |= set(db.execute(held.with_for_update()).scalars())
+    return mine
+
+
+def _start(db: Connection, run_id: str, requests: Sequence[Request], model: str) -> None:
+    now = time.time()
+    rows = [
+        {
+            "record_pk": r.key,
+            "number": r.attempt,
+            "run_id": run_id,
+            "preset": r.preset.name,
+            "max_new_tokens": r.max_new_tokens,
+            "model": model,
+            "started_at": now,
+            "prompt_tokens": 0,
+            "completion_tokens": 0,
+        }
+        for r in requests
+    ]
+    if rows:
+        db.execute(insert(attempts), rows)
+        for page in in_pages([r.key for r in requests]):
+            db.execute(update(records).where(records.c.id.in_(page)).values(attempts=records.c.attempts + 1))
+
+
+def _lease(db: Connection, ids: Sequence[int], lease: str, run_id: str, until: float) -> None:
+    values = {"state": RecordState.LEASED.value, "lease": lease, "leased_by": owners.owner(), "leased_until": until}
+    for page in in_pages(ids):
+        db.execute(update(records).where(records.c.id.in_(page)).values(**values, run_id=run_id))
+
+
+def _give_back(db: Connection, which: ColumnElement[bool]) -> int:
+    tried = case((records.c.attempts > 0, RecordState.QUEUED.value), else_=RecordState.WAITING.value)
+    return db.execute(update(records).where(which).values(state=tried, **_FREE)).rowcount
 
 
 def _outcome_row(request: Request, outcome: Outcome) -> dict[str, Any]:
     row: dict[str, Any] = {"pk": request.key, "n": request.attempt}
     match outcome:
+        case Candidate() if "\x00" in outcome.text:
+            # PostgreSQL has no NUL in a text; JSON and XML have none either.
+            nul = Fault(FaultCode.INVALID_JSON, "the answer holds a NUL character")
+            return _outcome_row(request, Failed(outcome.key, nul))
         case Candidate():
             return row | {
                 "text": outcome.text,
@@ -342,8 +366,6 @@ def _outcome_row(request: Request, outcome: Outcome) -> dict[str, Any]:
 def _settled_row(settled: Settled, now: float) -> Mapping[str, Any]:
     row: dict[str, Any] = {"pk": settled.pk, "by": None, "budget": None, "due": now, "ended": now}
     match settled.decision:
-        case None:
-            return row | {"goes_to": RecordState.ACCEPTED.value}
         case Dead():
             return row | {"goes_to": RecordState.DEAD.value}
         case Again(preset, budget, wait):

@@ -1,6 +1,12 @@
-"""The durable tables. Times are seconds since 1970 (UTC); JSON is kept as text."""
+"""The durable tables as they are now; `migrations` leads there from every earlier form.
+
+Times are seconds since 1970 (UTC); JSON is kept as text. What must hold within one row, the database holds itself.
+"""
+
+from typing import Any
 
 from sqlalchemy import (
+    CheckConstraint,
     Column,
     Float,
     ForeignKey,
@@ -12,9 +18,16 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData()
+
+
+def _where(condition: str) -> dict[str, Any]:
+    """An index of the rows that fulfil a condition only: those at work are few beside those that are done."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
 
 runs = Table(
     "runs",
@@ -49,7 +62,13 @@ files = Table(
     Column("reader", String(120), nullable=False),
     Column("version", Integer, nullable=False, default=1),
     Column("written_version", Integer, nullable=False, default=0),
-    UniqueConstraint("schema", "output_name"),
+    # When one of its records ended last or was moved by hand.
+    Column("changed_at", Float, nullable=False, server_default="0"),
+    # Where its copies lie, relative to the archive: a JSON list.
+    Column("archived", Text, nullable=False, server_default="[]"),
+    # When its records were removed; the row stays, so that its content is known and its name is taken.
+    Column("pruned_at", Float),
+    UniqueConstraint("schema", "output_name", name="files_output"),
     # Ids are never used twice: a row of a dead reader must not come to stand for another file.
     sqlite_autoincrement=True,
 )
@@ -62,8 +81,12 @@ records = Table(
     Column("line", Integer, nullable=False),
     Column("record_id", Text, nullable=False),
     Column("raw", LargeBinary, nullable=False),
+    # Whether the line is a record of our own form or an OpenAI batch line.
+    Column("form", String(10), nullable=False, server_default="record"),
     Column("state", String(10), nullable=False),
+    # Attempts begun, and how many of them have been judged and acted upon; one more begun means one under way.
     Column("attempts", Integer, nullable=False, default=0),
+    Column("settled", Integer, nullable=False, server_default="0"),
     Column("attempts_before_requeue", Integer, nullable=False, default=0),
     Column("preset", String(40), nullable=False),
     Column("max_new_tokens", Integer, nullable=False),
@@ -76,9 +99,14 @@ records = Table(
     Column("fault", Text),
     Column("output", Text),
     Column("ended_at", Float),
-    UniqueConstraint("file_id", "line"),
-    Index("records_due", "state", "due_at", "id"),
-    Index("records_lease", "lease"),
+    UniqueConstraint("file_id", "line", name="records_line"),
+    CheckConstraint("state IN ('waiting', 'leased', 'accepted', 'queued', 'dead')", name="records_state"),
+    CheckConstraint("(state = 'leased') = (lease IS NOT NULL)", name="records_leased"),
+    CheckConstraint("state <> 'accepted' OR output IS NOT NULL", name="records_accepted"),
+    CheckConstraint("state <> 'dead' OR fault IS NOT NULL", name="records_dead"),
+    CheckConstraint("settled = attempts OR settled = attempts - 1 AND state = 'leased'", name="records_settled"),
+    Index("records_due", "state", "due_at", "id", **_where("state IN ('waiting', 'queued')")),
+    Index("records_lease", "lease", **_where("lease IS NOT NULL")),
     Index("records_run", "run_id"),
     sqlite_autoincrement=True,
 )
@@ -101,7 +129,6 @@ attempts = Table(
     Column("completion_tokens", Integer, nullable=False, default=0),
     Column("verdict", String(20)),
     Column("fault", Text),
-    Column("settled", Integer, nullable=False, default=0),
-    UniqueConstraint("record_pk", "number"),
+    UniqueConstraint("record_pk", "number", name="attempts_number"),
     Index("attempts_run", "run_id"),
 )

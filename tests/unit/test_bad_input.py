@@ -150,7 +150,10 @@ def test_a_database_url_never_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hunter2" not in repr(settings)
     with pytest.raises(SetupError) as caught:
         Pipeline(settings, FakeEngine())
-    assert str(caught.value) == "GRISTMILL_DATABASE_URL is not a database URL; use sqlite:///FILE"
+    assert (
+        str(caught.value)
+        == "GRISTMILL_DATABASE_URL is not a database URL; use sqlite:///FILE or postgresql://USER@HOST/NAME"
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,3 +248,10 @@ def test_a_folder_that_cannot_be_written(settings: Settings) -> None:
         r"committed before is safe; give the user who runs this the right to write there and run again",
         str(caught.value),
     )
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a b", "ä#1"])
+def test_data_folders_of_any_name(settings: Settings, tmp_path: Path, name: str) -> None:
+    """The database lies in the data folder, whatever that is called."""
+    Pipeline(settings.model_copy(update={"data": tmp_path / name}), FakeEngine())
+    assert (tmp_path / name / "gristmill.sqlite3").is_file()
