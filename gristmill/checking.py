@@ -13,6 +13,8 @@ from gristmill.schema import dump
 
 REPLACEMENT = "\ufffd"
 
+_spelling = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -44,7 +46,7 @@ def check(text: str, finish_reason: FinishReason, model: type[M], source: Callab
     except Exception as error:  # noqa: BLE001 - a validator is a user's code and may raise anything
         return _raised("a validator", error)
     try:
-        return Accepted(output, json.dumps(dump(output), ensure_ascii=False, allow_nan=False))
+        return Accepted(output, _spelling.encode(dump(output)))
     except Exception as error:  # noqa: BLE001 - so may a serializer; and JSON has no infinity
         return _raised("writing the answer as JSON", error)
 

@@ -40,7 +40,6 @@ from gristmill.store import (
     Verdict,
     open_database,
 )
-from gristmill.store.life import Unjudged
 
 log = logging.getLogger(__name__)
 
@@ -322,7 +321,7 @@ class Pipeline:
             except SchemaError as error:
                 log.warning("a candidate waits: %s", error, extra={"action": "schema_unusable"})
                 continue
-            result = check(held.text, FinishReason(held.finish_reason), model, partial(_text_of, held))
+            result = check(held.text, FinishReason(held.finish_reason), model, partial(self._text_of, held.pk))
             if isinstance(result, Fault):
                 verdicts.append(Verdict(held.pk, held.attempt, None, result))
             else:
@@ -334,6 +333,10 @@ class Pipeline:
                 verdicts = []
         self.queue.save_verdicts(lease, verdicts)
         return Checked(judged + len(verdicts), accepted)
+
+    def _text_of(self, pk: int) -> str:
+        content = parse_line(self.desk.raw(pk), "")
+        return content.text if isinstance(content, Record) else ""
 
     def route(self, lease: str) -> int:
         """Move what failed on: queued for another attempt, or dead; how many records were moved."""
@@ -458,11 +461,6 @@ class Pipeline:
         s = self.settings
         budget = s.token_budget
         return engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=budget, way=s.engine)
-
-
-def _text_of(held: Unjudged) -> str:
-    content = parse_line(held.raw, held.record_id)
-    return content.text if isinstance(content, Record) else ""
 
 
 @lru_cache(maxsize=4)

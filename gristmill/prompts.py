@@ -12,9 +12,12 @@ from gristmill.schema import Schema, dump
 Message = dict[str, str]
 
 
+_spelling = json.JSONEncoder(ensure_ascii=False)
+
+
 def spell(value: Any) -> str:
     """JSON as prompts, grammar and candidates spell it: `", "` and `": "`, no escapes for letters of any script."""
-    return json.dumps(value, ensure_ascii=False)
+    return _spelling.encode(value)
 
 
 def messages_for(schema: Schema, record: Record) -> list[Message] | Fault:

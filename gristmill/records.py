@@ -108,7 +108,7 @@ def read_lines(source: Iterable[bytes], name: str) -> Iterator[Line]:
         except jsonlines.InvalidLineError as error:
             yield Line(number, bytes(held), _fault_of(error, held))
         else:
-            yield Line(number, held, _record_of(value, f"{name}:{number}"))
+            yield Line(number, held, _record_of(value, f"{name}:{number}", escaped=b"\\u" in held))
 
 
 _UNREADABLE = b"{"
@@ -116,6 +116,11 @@ _UNREADABLE = b"{"
 
 def parse_line(raw: bytes, default_id: str) -> Record | Fault:
     """Read one stored line again, as `read_lines` did."""
+    try:
+        return _record_of(_loads(raw), default_id, escaped=b"\\u" in raw)
+    except ValueError:
+        # What is wrong with it is said in one place.
+        pass
     line = next(read_lines([raw], ""), None)
     if line is None:
         return Fault(FaultCode.NOT_JSON, "the line is blank")
@@ -181,12 +186,13 @@ def _fault_of(error: jsonlines.InvalidLineError, raw: bytes) -> Fault:
 _NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
 
 
-def _record_of(value: Any, default_id: str) -> Record | Fault:
+def _record_of(value: Any, default_id: str, *, escaped: bool = True) -> Record | Fault:
     if not isinstance(value, dict):
         return Fault(
             FaultCode.NOT_OBJECT, f'the line is {_NAMES[type(value)]}, not an object; write {{"id": ..., "text": ...}}'
         )
-    if not _has_utf8(value):
+    # Without an escape, what was decoded can be encoded.
+    if escaped and not _has_utf8(value):
         return Fault(FaultCode.NOT_UTF8, "the line holds half of a surrogate pair, which is no character; remove it")
     if openai_batch.is_batch_line(value):
         return _batch_record(value)

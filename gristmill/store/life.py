@@ -63,8 +63,6 @@ class Unjudged:
 
     pk: int
     attempt: int
-    raw: bytes
-    record_id: str
     schema: str
     text: str
     finish_reason: str

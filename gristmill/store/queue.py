@@ -1,7 +1,7 @@
 """A record's life: waiting, leased, then accepted, queued for another attempt, or dead.
 
-Whatever a run does to a record that it holds names the lease, and is done only if the record is still under it: a run
-that slept through its lease changes nothing any more.
+Whatever a run does to records that it holds names its lease, and is done only if that still stands: a run that slept
+through its lease until another took over changes nothing any more.
 """
 
 import json
@@ -11,7 +11,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, func, insert, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from gristmill.engine.base import Candidate, Failed, Outcome, Request
 from gristmill.faults import Fault, FaultCode
@@ -19,14 +32,13 @@ from gristmill.policy import Again, Attempt, Dead
 from gristmill.store import owner as owners
 from gristmill.store.database import Database, in_pages, in_pages_of_bytes
 from gristmill.store.life import ACCEPTED, Claim, Failing, Held, RecordState, Settled, Unjudged, Verdict
-from gristmill.store.tables import attempts, files, records
+from gristmill.store.tables import attempts, files, leases, records
 
 _AT_WORK = text("records.state IN ('waiting', 'queued')")
 """As the partial index `records_due` says it; SQLite uses that only for a query with the same words."""
 
 _UNDER_WAY = records.c.attempts > records.c.settled
 _LAST = (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts)
-_FREE: dict[str, Any] = {"lease": None, "leased_by": None, "leased_until": None}
 
 
 class Queue(Database):
@@ -46,7 +58,6 @@ class Queue(Database):
         """Lease up to `limit` records in `states`, the longest due first; no other run can claim them until
         `lease_seconds` have passed. Records due after `due_by` (seconds since 1970) stay, and so do queued ones that
         this run has tried already."""
-        now = time.time()
         fresh = or_(records.c.state != RecordState.QUEUED, records.c.run_id != run_id)
         query = (
             select(records.c.id)
@@ -68,7 +79,7 @@ class Queue(Database):
         lease = uuid.uuid4().hex
         with self._writing() as db:
             ids = db.execute(query).scalars().all()
-            _lease(db, ids, lease, run_id, now + lease_seconds)
+            _lease(db, ids, lease, run_id, lease_seconds)
         return Claim(lease, len(ids))
 
     def recover(self, run_id: str, *, lease_seconds: float) -> Claim:
@@ -79,19 +90,15 @@ class Queue(Database):
         finishes what the other run began.
         """
         now = time.time()
-        others = (records.c.lease.is_not(None)) & (records.c.run_id != run_id)
+        lease = uuid.uuid4().hex
         with self._writing(alone=True) as db:
-            holders = db.execute(select(records.c.leased_by).where(others).distinct()).scalars().all()
-            gone = [name for name in holders if not owners.lives(name)]
-            lost = others & or_(records.c.leased_until < now, records.c.leased_by.in_(gone))
-            # What is locked at this moment is being worked on.
-            query = select(records.c.id, _UNDER_WAY).where(lost).order_by(records.c.id)
-            found = db.execute(query.with_for_update(skip_locked=True)).all()
-            started = [pk for pk, under_way in found if under_way]
-            lease = uuid.uuid4().hex
-            _lease(db, started, lease, run_id, now + lease_seconds)
-            for page in in_pages([pk for pk, under_way in found if not under_way]):
-                _give_back(db, records.c.id.in_(page))
+            # A holder that is in the middle of a transaction is waited for here.
+            others = select(leases).where(leases.c.run_id != run_id).order_by(leases.c.id).with_for_update()
+            lost = [row.id for row in db.execute(others) if row.until < now or not owners.lives(row.owner)]
+            started = db.execute(select(records.c.id).where(records.c.lease.in_(lost), _UNDER_WAY)).scalars().all()
+            _lease(db, started, lease, run_id, lease_seconds)
+            _give_back(db, records.c.lease.in_(lost))
+            db.execute(delete(leases).where(leases.c.id.in_(lost)))
             silent = select(attempts.c.id).join(records, _LAST)
             silent = silent.where(
                 records.c.lease == lease, attempts.c.verdict.is_(None), attempts.c.candidate.is_(None)
@@ -104,8 +111,7 @@ class Queue(Database):
     def renew(self, lease: str, lease_seconds: float) -> None:
         """Keep a lease for another `lease_seconds` from now."""
         with self._writing() as db:
-            until = time.time() + lease_seconds
-            db.execute(update(records).where(records.c.lease == lease).values(leased_until=until))
+            db.execute(update(leases).where(leases.c.id == lease).values(until=time.time() + lease_seconds))
 
     def give_back(self, lease: str) -> int:
         """Let go of everything under a lease; how many records went back to where they were.
@@ -116,6 +122,8 @@ class Queue(Database):
         mine = records.c.lease == lease
         silent = select(records.c.id).join(attempts, _LAST).where(mine, _UNDER_WAY, attempts.c.candidate.is_(None))
         with self._writing() as db:
+            if not _stands(db, lease):
+                return 0
             broken_off = db.execute(silent.where(attempts.c.verdict.is_(None))).scalars().all()
             for page in in_pages(broken_off):
                 these = records.c.id.in_(page)
@@ -123,7 +131,10 @@ class Queue(Database):
                 db.execute(delete(attempts).where(attempts.c.record_pk.in_(page), attempts.c.number == number))
                 db.execute(update(records).where(these).values(attempts=records.c.attempts - 1))
             count = _give_back(db, mine & ~_UNDER_WAY)
-            db.execute(update(records).where(mine).values(leased_until=0.0))
+            if db.execute(select(records.c.id).where(mine).limit(1)).first() is None:
+                db.execute(delete(leases).where(leases.c.id == lease))
+            else:
+                db.execute(update(leases).where(leases.c.id == lease).values(until=0.0))
         return count
 
     def to_generate(self, lease: str, *, suspect: bool) -> Iterator[Held]:
@@ -133,25 +144,19 @@ class Queue(Database):
         """
         was_interrupted = func.coalesce(records.c.fault_code, "") == FaultCode.INTERRUPTED.value
         chosen = was_interrupted if suspect else ~was_interrupted
-        for row in self._leased(lease, ~_UNDER_WAY & chosen):
-            yield Held(
-                row["id"],
-                row["record_id"],
-                row["raw"],
-                row["schema"],
-                row["preset"],
-                row["max_new_tokens"],
-                row["attempts"] + 1,
-            )
+        columns = (records.c.id, records.c.record_id, records.c.raw, files.c.schema, records.c.preset)
+        query = select(*columns, records.c.max_new_tokens, records.c.attempts + 1)
+        for row in self._leased(lease, ~_UNDER_WAY & chosen, query):
+            yield Held(*row)
 
     def start_attempts(self, lease: str, run_id: str, requests: Sequence[Request], model: str) -> None:
         """Count attempts before they are made, so that a record that kills the process can't do so for ever.
 
-        Records that the lease has lost, because it lapsed and another run took over, are left alone here and below.
+        Once another run has taken the lease's records over, nothing is done, here and below.
         """
         with self._writing() as db:
-            mine = _still_mine(db, lease, [request.key for request in requests])
-            _start(db, run_id, [request for request in requests if request.key in mine], model)
+            if _stands(db, lease):
+                _start(db, run_id, requests, model)
 
     def save_outcomes(
         self, lease: str, run_id: str, made: Sequence[tuple[Request, Outcome, float]], model: str
@@ -161,13 +166,14 @@ class Queue(Database):
         Requests that were refused before they started count as attempts too.
         """
         with self._writing() as db:
-            mine = _still_mine(db, lease, [request.key for request, _, _ in made])
-            made = [one for one in made if one[0].key in mine]
-            if not made:
+            if not made or not _stands(db, lease):
                 return
-            under_way = select(records.c.id).where(records.c.id.in_(mine), _UNDER_WAY)
-            begun = set(db.execute(under_way).scalars())
-            _start(db, run_id, [request for request, _, _ in made if request.key not in begun], model)
+            # One that was refused before it started has no attempt yet.
+            refused = {request.key: request for request, outcome, _ in made if isinstance(outcome, Failed)}
+            begun = select(records.c.id).where(records.c.id.in_(refused), _UNDER_WAY)
+            for pk in db.execute(begun).scalars().all() if refused else ():
+                del refused[pk]
+            _start(db, run_id, list(refused.values()), model)
             db.execute(
                 update(attempts)
                 .where(attempts.c.record_pk == bindparam("pk"), attempts.c.number == bindparam("n"))
@@ -187,24 +193,16 @@ class Queue(Database):
         """Candidates under a lease that nobody has judged yet."""
         of_last = (attempts.c.verdict.is_(None), attempts.c.candidate.is_not(None))
         waiting = select(attempts.c.id).where(_LAST, *of_last).correlate(records).exists()
-        for row in self._leased(lease, _UNDER_WAY & waiting, attempts.c.candidate, attempts.c.finish_reason):
-            yield Unjudged(
-                row["id"],
-                row["attempts"],
-                row["raw"],
-                row["record_id"],
-                row["schema"],
-                row["candidate"],
-                row["finish_reason"],
-            )
+        columns = (records.c.id, records.c.attempts, files.c.schema)
+        query = select(*columns, attempts.c.candidate, attempts.c.finish_reason).join(attempts, _LAST)
+        for row in self._leased(lease, _UNDER_WAY & waiting, query):
+            yield Unjudged(*row)
 
     def save_verdicts(self, lease: str, verdicts: Sequence[Verdict]) -> None:
         """Keep what was found of candidates; a record whose candidate was accepted is done and released."""
         now = time.time()
         with self._writing() as db:
-            mine = _still_mine(db, lease, [v.pk for v in verdicts])
-            verdicts = [v for v in verdicts if v.pk in mine]
-            if not verdicts:
+            if not verdicts or not _stands(db, lease):
                 return
             db.execute(
                 update(attempts)
@@ -225,7 +223,7 @@ class Queue(Database):
                 done = {"state": RecordState.ACCEPTED.value, "settled": records.c.attempts, "ended_at": now}
                 no_fault = {"fault": None, "fault_code": None}
                 statement = update(records).where(records.c.id == bindparam("pk"))
-                db.execute(statement.values(output=bindparam("text"), **done, **no_fault, **_FREE), accepted)
+                db.execute(statement.values(output=bindparam("text"), **done, **no_fault, lease=None), accepted)
                 mark_changed(db, [v.pk for v in verdicts if v.fault is None])
 
     def failing(self, lease: str) -> list[Failing]:
@@ -261,30 +259,23 @@ class Queue(Database):
                 settled=records.c.attempts,
                 fault=last_fault,
                 fault_code=last_verdict,
-                **_FREE,
+                lease=None,
             )
         )
         with self._writing() as db:
-            mine = _still_mine(db, lease, [s.pk for s in settled])
-            settled = [s for s in settled if s.pk in mine]
-            if settled:
+            if settled and _stands(db, lease):
                 db.execute(statement, [_settled_row(s, now) for s in settled])
                 mark_changed(db, [s.pk for s in settled])
 
-    def _leased(
-        self, lease: str, which: ColumnElement[bool], *of_last_attempt: ColumnElement[Any]
-    ) -> Iterator[Mapping[Any, Any]]:
-        """Records under a lease with their schema, read in pages that fit in memory whatever their lines hold."""
+    def _leased(self, lease: str, which: ColumnElement[bool], query: Select[Any]) -> Iterator[Sequence[Any]]:
+        """What a query finds of records under a lease, read in pages that fit in memory whatever their lines hold."""
         sizes = select(records.c.id, func.length(records.c.raw)).where(records.c.lease == lease, which)
         with self._reading() as db:
             found = [(pk, size) for pk, size in db.execute(sizes.order_by(records.c.id))]
         for page in in_pages_of_bytes(found):
-            query = select(records, files.c.schema, *of_last_attempt).join(files, files.c.id == records.c.file_id)
-            if of_last_attempt:
-                query = query.join(attempts, _LAST)
-            query = query.where(records.c.id.in_(page), records.c.lease == lease).order_by(records.c.id)
+            these = query.join(files, files.c.id == records.c.file_id).where(records.c.id.in_(page))
             with self._reading() as db:
-                rows = db.execute(query).mappings().all()
+                rows = db.execute(these.where(records.c.lease == lease).order_by(records.c.id)).all()
             yield from rows
 
 
@@ -299,13 +290,9 @@ def mark_changed(db: Connection, pks: Sequence[int]) -> None:
         db.execute(update(files).where(files.c.id == file_id).values(**new))
 
 
-def _still_mine(db: Connection, lease: str, pks: Sequence[int]) -> set[int]:
-    """Which of these records are under the lease; they stay so until the transaction ends."""
-    mine: set[int] = set()
-    for page in in_pages(sorted(pks)):
-        held = select(records.c.id).where(records.c.id.in_(page), records.c.lease == lease).order_by(records.c.id)
-        mine |= set(db.execute(held.with_for_update()).scalars())
-    return mine
+def _stands(db: Connection, lease: str) -> bool:
+    """Whether nobody has taken the lease away; nobody will until the transaction ends."""
+    return db.execute(select(leases.c.id).where(leases.c.id == lease).with_for_update()).first() is not None
 
 
 def _start(db: Connection, run_id: str, requests: Sequence[Request], model: str) -> None:
@@ -330,15 +317,19 @@ def _start(db: Connection, run_id: str, requests: Sequence[Request], model: str)
             db.execute(update(records).where(records.c.id.in_(page)).values(attempts=records.c.attempts + 1))
 
 
-def _lease(db: Connection, ids: Sequence[int], lease: str, run_id: str, until: float) -> None:
-    values = {"state": RecordState.LEASED.value, "lease": lease, "leased_by": owners.owner(), "leased_until": until}
+def _lease(db: Connection, ids: Sequence[int], lease: str, run_id: str, seconds: float) -> None:
+    if not ids:
+        return
+    row = {"id": lease, "run_id": run_id, "owner": owners.owner(), "until": time.time() + seconds}
+    db.execute(insert(leases).values(**row))
+    held = {"state": RecordState.LEASED.value, "lease": lease, "run_id": run_id}
     for page in in_pages(ids):
-        db.execute(update(records).where(records.c.id.in_(page)).values(**values, run_id=run_id))
+        db.execute(update(records).where(records.c.id.in_(page)).values(**held))
 
 
 def _give_back(db: Connection, which: ColumnElement[bool]) -> int:
     tried = case((records.c.attempts > 0, RecordState.QUEUED.value), else_=RecordState.WAITING.value)
-    return db.execute(update(records).where(which).values(state=tried, **_FREE)).rowcount
+    return db.execute(update(records).where(which).values(state=tried, lease=None)).rowcount
 
 
 def _outcome_row(request: Request, outcome: Outcome) -> dict[str, Any]:

@@ -73,6 +73,17 @@ files = Table(
     sqlite_autoincrement=True,
 )
 
+# A run's right to some records: while its row is there, nobody else touches them. A run that takes over what another
+# one let go of deletes the row.
+leases = Table(
+    "leases",
+    metadata,
+    Column("id", String(60), primary_key=True),
+    Column("run_id", String(40), nullable=False),
+    Column("owner", String(120), nullable=False),
+    Column("until", Float, nullable=False),
+)
+
 records = Table(
     "records",
     metadata,
@@ -92,8 +103,6 @@ records = Table(
     Column("max_new_tokens", Integer, nullable=False),
     Column("due_at", Float, nullable=False),
     Column("lease", String(60)),
-    Column("leased_by", String(120)),
-    Column("leased_until", Float),
     Column("run_id", String(40), nullable=False),
     Column("fault_code", String(20)),
     Column("fault", Text),

@@ -27,7 +27,20 @@ def upgrade() -> None:
     )
     # Accepting is one step now: what was judged and not yet moved on is judged again.
     op.execute("UPDATE attempts SET verdict = NULL WHERE settled = 0 AND verdict = 'accepted'")
+    op.create_table(
+        "leases",
+        sa.Column("id", sa.String(60), primary_key=True),
+        sa.Column("run_id", sa.String(40), nullable=False),
+        sa.Column("owner", sa.String(120), nullable=False),
+        sa.Column("until", sa.Float, nullable=False),
+    )
+    op.execute(
+        "INSERT INTO leases SELECT lease, max(run_id), max(leased_by), max(leased_until) FROM records "
+        "WHERE lease IS NOT NULL GROUP BY lease"
+    )
     with op.batch_alter_table("records", table_kwargs={"sqlite_autoincrement": True}) as records:
+        records.drop_column("leased_by")
+        records.drop_column("leased_until")
         records.add_column(sa.Column("form", sa.String(10), nullable=False, server_default="record"))
         records.create_check_constraint("records_state", "state IN ('waiting', 'leased', 'accepted', 'queued', 'dead')")
         records.create_check_constraint("records_leased", "(state = 'leased') = (lease IS NOT NULL)")
