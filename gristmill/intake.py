@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import logging
-import os
 import re
 import time
 import zlib
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, cast
 
 import psutil
@@ -254,6 +254,6 @@ def writable(folder: Path) -> None:
     """
     with storage_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.write_bytes(b"x")
-        probe.unlink()
+        # It has no name that could outlive a killed process.
+        with TemporaryFile(dir=folder) as probe:
+            probe.write(b"x")

@@ -149,7 +149,7 @@ def _part_of(path: Path) -> Path:
 @contextmanager
 def _part(path: Path, part: Path) -> Iterator[IO[str]]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _drop_leftovers(path)
+    _drop_leftovers(path.parent)
     with part.open("wb") as raw:
         # Without name and time, the same lines make the same bytes.
         packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.name.endswith(".gz") else None
@@ -173,9 +173,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _drop_leftovers(path: Path) -> None:
-    """Remove unfinished versions of a file that killed processes of this machine left."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(socket.gethostname())}.*.part"):
+def _drop_leftovers(folder: Path) -> None:
+    """Remove unfinished files that killed processes of this machine left."""
+    for part in folder.glob(f".*.{glob.escape(socket.gethostname())}.*.part"):
         pid = part.name.removesuffix(".part").rsplit(".", 1)[-1]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             part.unlink(missing_ok=True)

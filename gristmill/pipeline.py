@@ -32,10 +32,12 @@ from gristmill.store import (
     Desk,
     Figures,
     FileRow,
+    Invariants,
     Ledger,
     Outputs,
     Queue,
     RecordState,
+    Retention,
     Settled,
     Verdict,
     open_database,
@@ -76,12 +78,18 @@ class Pipeline:
         self._said_waiting: set[tuple[str, str]] = set()
         for folder in (self.inbox, self.outbox, self.dead, self.archive, self.reports):
             intake.writable(folder)
-        database = open_database(settings.url)
+        self._database = database = open_database(settings.url)
         self.ledger = Ledger(database)
         self.queue = Queue(database)
         self.desk = Desk(database)
         self.outputs = Outputs(database)
         self.figures = Figures(database)
+        self.invariants = Invariants(database)
+        self.retention = Retention(database)
+
+    def close(self) -> None:
+        """Close the connections to the database; used again, it opens new ones."""
+        self._database.dispose()
 
     @property
     def inbox(self) -> Path:
@@ -157,7 +165,8 @@ class Pipeline:
         known = [t for t in taken if t.known]
         if known:
             self.ledger.note_known(run_id, [t.file.id for t in known])
-            names = ", ".join(sorted(readable(t.path.name) for t in known))
+            pruned = " (its rows were pruned, its outbox file is as it was)"
+            names = ", ".join(sorted(readable(t.path.name) + pruned * t.file.pruned for t in known))
             notes.append(f"already done before, not done again: {names} (the option again repeats it)")
         notes += [f"{readable(t.path.name)} holds no records" for t in taken if t.file.lines == 0]
         notes += [
@@ -260,6 +269,8 @@ class Pipeline:
         def outcomes() -> Iterator[Outcome]:
             yield from engine.generate(requests(suspect=False), started)
             for request in requests(suspect=True):
+                # What its neighbours brought is safe before the next one, which may be the last, begins.
+                save()
                 yield from engine.generate([request], started)
 
         def keep_lease() -> None:
@@ -375,6 +386,14 @@ class Pipeline:
             extra={"action": "run_ended"},
         )
         return report
+
+    def rewrite(self, file: FileRow) -> None:
+        """Write a file's outbox and dead file anew from the store.
+
+        Raises:
+            StorageError: a folder can't be written.
+        """
+        self._write_outputs(file)
 
     def _file_report(self, file: FileRow, run_id: str) -> FileReport:
         any_dead = self._write_outputs(file)

@@ -1,21 +1,33 @@
 """The command `gristmill`."""
 
 import logging
+import os
 import signal
 import sys
+from typing import NoReturn
 
 from gristmill.errors import GristmillError
 
 
 def main() -> None:
-    """Run the command line; exit status 2 and one line where usage or set-up is at fault."""
+    """Run the command line; exit status 2 and one line where usage or set-up is at fault.
+
+    Ended from outside, by SIGTERM or Ctrl-C, it gives back on the way out what it had in hand; the exit status is 143
+    or 130 then.
+    """
     from gristmill.cli.app import app
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    # Ended from outside, what is in hand is given back on the way out, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     try:
         app()
     except GristmillError as error:
         print(f"gristmill: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    # Straight to the descriptor: the signal may have come in the middle of a print.
+    os.write(2, b"stopped: what is finished is kept, the rest given back; run again to go on\n")
+    sys.exit(128 + number)

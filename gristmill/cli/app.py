@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gristmill.cli import queue_commands, schema_commands
+from gristmill.cli import queue_commands, schema_commands, store_commands
+from gristmill.cli.common import AsJson
 from gristmill.errors import GristmillError, SetupError
 from gristmill.schema import load_schema
 from gristmill.settings import load_settings
@@ -21,10 +22,10 @@ app = typer.Typer(
 )
 app.add_typer(queue_commands.app, name="queue")
 app.add_typer(schema_commands.app, name="schema")
+for command in (store_commands.results, store_commands.rewrite, store_commands.doctor, store_commands.prune):
+    app.command()(command)
 model_app = typer.Typer(help="The embedded model, and what a model directory holds.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")]
 
 
 @app.command()
@@ -66,9 +67,6 @@ def run(
             )
         with progress_bar(taken.file.lines, quiet=as_json) as advance:
             report = pipeline.run(run_id, file_ids=[taken.file.id], progress=advance)
-    except KeyboardInterrupt as error:
-        typer.echo("interrupted: what was finished is kept, the rest given back; run again to go on", err=True)
-        raise typer.Exit(130) from error
     except GristmillError as error:
         typer.echo(f"gristmill: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, SetupError) else 1) from error

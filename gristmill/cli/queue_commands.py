@@ -1,26 +1,27 @@
 """`gristmill queue`: what waits for another attempt or is dead, and what a person can do about it."""
 
 import json
+import sys
 import time
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gristmill.cli.common import AsJson, Data, existing
 from gristmill.errors import SetupError
 from gristmill.faults import FaultCode
-from gristmill.pipeline import Pipeline
-from gristmill.settings import Settings, load_settings
+from gristmill.settings import load_settings
 from gristmill.store import QueueRow, RecordState
+from gristmill.store.database import storage_errors
 
 app = typer.Typer(help="Records that wait for another attempt, and dead ones.", no_args_is_help=True)
 
-Data = Annotated[Path | None, typer.Option(help="Data folder.")]
 SchemaName = Annotated[str | None, typer.Option(help="Only records of this schema.")]
 Code = Annotated[FaultCode | None, typer.Option(help="Only records whose last fault has this code.")]
 RecordId = Annotated[str | None, typer.Argument(help="Only the record of this id.")]
 All = Annotated[bool, typer.Option("--all", help="All of them, when nothing else selects.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")]
 
 
 @app.command("ls")
@@ -33,7 +34,7 @@ def list_records(
     as_json: AsJson = False,
 ) -> None:
     """List queued records, the next due first."""
-    desk = _existing(load_settings(data=data)).desk
+    desk = existing(load_settings(data=data)).desk
     states = [RecordState.DEAD] if dead else [RecordState.QUEUED]
     rows = desk.rows(states, schema=schema, fault=fault, limit=limit)
     if as_json:
@@ -58,7 +59,7 @@ def show(
     record_id: Annotated[str, typer.Argument(help="The record's id.")], data: Data = None, as_json: AsJson = False
 ) -> None:
     """Show everything about a record: its state, its last fault with details, its input line."""
-    desk = _existing(load_settings(data=data)).desk
+    desk = existing(load_settings(data=data)).desk
     rows = desk.rows(list(RecordState), record_id=record_id)
     if not rows:
         raise SetupError(f"no record has the id {record_id!r}; `gristmill queue ls` lists those that wait")
@@ -72,13 +73,35 @@ def show(
         typer.echo("")
 
 
+@app.command("export")
+def export(
+    dead: Annotated[bool, typer.Option("--dead", help="The dead ones instead of the queued ones.")] = False,
+    schema: SchemaName = None,
+    fault: Code = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
+    data: Data = None,
+) -> None:
+    """Write the input lines of queued or dead records as they were, to be mended and dropped again."""
+    desk = existing(load_settings(data=data)).desk
+    rows = desk.rows([RecordState.DEAD if dead else RecordState.QUEUED], schema=schema, fault=fault)
+    whole = [row for row in rows if row.fault is None or row.fault.code is not FaultCode.LINE_TOO_LONG]
+    with nullcontext(sys.stdout.buffer) if output is None else storage_errors(str(output)), ExitStack() as stack:
+        target = sys.stdout.buffer if output is None else stack.enter_context(output.open("wb"))
+        for row in sorted(whole, key=lambda row: (row.schema, row.file, row.line)):
+            target.write(desk.raw(row.pk) + b"\n")
+        target.flush()
+    typer.echo(f"{len(whole)} lines written", err=True)
+    if left_out := len(rows) - len(whole):
+        typer.echo(f"{left_out} lines that were too long are left out; the archived files hold them", err=True)
+
+
 @app.command("requeue")
 def requeue(
     record_id: RecordId = None, schema: SchemaName = None, fault: Code = None, every: All = False, data: Data = None
 ) -> None:
     """Make queued and dead records due now, with a fresh set of attempts."""
     _needs_selection(record_id, schema, fault, every, "requeue")
-    moved = _existing(load_settings(data=data)).requeue(schema=schema, fault=fault, record_id=record_id)
+    moved = existing(load_settings(data=data)).requeue(schema=schema, fault=fault, record_id=record_id)
     if moved:
         typer.echo(f"{moved} records are due now; the next retry run tries them (python -m flows.drain_retries)")
     else:
@@ -91,7 +114,7 @@ def drop(
 ) -> None:
     """Give queued records up: they are dead, and stand in the dead file."""
     _needs_selection(record_id, schema, fault, every, "drop")
-    moved = _existing(load_settings(data=data)).drop(schema=schema, fault=fault, record_id=record_id)
+    moved = existing(load_settings(data=data)).drop(schema=schema, fault=fault, record_id=record_id)
     if moved:
         typer.echo(f"{moved} records are dead now; their lines stand in the dead folder")
     else:
@@ -101,13 +124,6 @@ def drop(
 def _needs_selection(record_id: Any, schema: Any, fault: Any, every: bool, verb: str) -> None:
     if not (record_id or schema or fault or every):
         raise SetupError(f"nothing selected, nothing done; give an id, --schema, --fault or --all to {verb}")
-
-
-def _existing(settings: Settings) -> Pipeline:
-    file = settings.data / "gristmill.sqlite3"
-    if not settings.database_url.get_secret_value() and not file.is_file():
-        raise SetupError(f"no queue in {settings.data}: {file.name} is not there; give --data or set GRISTMILL_DATA")
-    return Pipeline(settings)
 
 
 def _as_json(row: QueueRow) -> dict[str, Any]:

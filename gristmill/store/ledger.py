@@ -187,6 +187,12 @@ class Ledger(Database):
             ).scalar_one()
             return file_id, output_name
 
+    def files(self) -> list[FileRow]:
+        """Every file that was completely taken in, the oldest first."""
+        with self._reading() as db:
+            query = select(files).where(files.c.complete == 1).order_by(files.c.id)
+            return [file_row(row) for row in db.execute(query).mappings()]
+
     def files_of_run(self, run_id: str) -> list[FileRow]:
         """Files that the run took in, found again, or some of whose records it worked on."""
         touched = select(records.c.file_id).where(records.c.run_id == run_id).distinct()

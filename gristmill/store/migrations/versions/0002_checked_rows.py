@@ -16,7 +16,8 @@ def upgrade() -> None:
         files.add_column(sa.Column("changed_at", sa.Float, nullable=False, server_default="0"))
         files.add_column(sa.Column("archived", sa.Text, nullable=False, server_default="[]"))
         files.add_column(sa.Column("pruned_at", sa.Float))
-    op.execute("UPDATE files SET changed_at = read_at")
+    # Outputs are written once more, now with a mark of completeness.
+    op.execute("UPDATE files SET changed_at = read_at, version = version + 1")
 
     op.drop_index("records_due", "records")
     op.drop_index("records_lease", "records")
