@@ -4,6 +4,7 @@ import gzip
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from gristmill import intake
@@ -28,7 +29,7 @@ class Finding:
 def examine(pipeline: Pipeline) -> Iterator[Finding]:
     """Go through database, outputs, inbox, schemas and disk; everything that is off."""
     backup = "put a backup of the database in its place, or ask for help with these ids"
-    for broken in pipeline.invariants.broken():
+    for broken in chain(pipeline.invariants.damaged(), pipeline.invariants.broken()):
         yield Finding(True, broken, backup)
     orphans, half_read = pipeline.invariants.left_by_the_dead()
     if orphans:

@@ -18,8 +18,6 @@ class Invariants(Database):
 
     def broken(self) -> Iterator[str]:
         """What should never be, each with some of the ids that it concerns."""
-        if self._engine.dialect.name == "sqlite":
-            yield from self._damaged_pages()
         counted = select(func.count()).where(records.c.file_id == files.c.id).scalar_subquery()
         whole = (files.c.complete == 1) & files.c.pruned_at.is_(None)
         short = select(files.c.id).where(whole, counted != files.c.lines)
@@ -49,7 +47,10 @@ class Invariants(Database):
             readers = db.execute(select(files.c.reader).where(files.c.complete == 0)).scalars().all()
         return orphans, sum(not owners.lives(reader) for reader in readers)
 
-    def _damaged_pages(self) -> Iterator[str]:
+    def damaged(self) -> Iterator[str]:
+        """What SQLite finds wrong in its file; PostgreSQL has tools of its own for that (pg_amcheck)."""
+        if self._engine.dialect.name != "sqlite":
+            return
         with self._reading() as db:
             for (line,) in db.execute(text(f"PRAGMA integrity_check({_SHOWN})")):
                 if line != "ok":
@@ -64,7 +65,7 @@ class Invariants(Database):
 
     def _found(self, what: str, query: Select[Any]) -> Iterator[str]:
         with self._reading() as db:
-            count = db.execute(select(func.count()).select_from(query.subquery())).scalar_one()
-            some = db.execute(query.limit(_SHOWN)).scalars().all() if count else []
+            some = db.execute(query.limit(_SHOWN)).scalars().all()
+            count = db.execute(select(func.count()).select_from(query.subquery())).scalar_one() if some else 0
         if count:
             yield f"{count} {what} (ids {', '.join(map(str, some))}{', ...' if count > _SHOWN else ''})"

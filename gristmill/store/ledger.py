@@ -55,7 +55,7 @@ class Ledger(Database):
     def start_run(self, kind: str, parameters: Mapping[str, Any]) -> str:
         """Open a run and return its id, which sorts by time."""
         now = time.time()
-        run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(2)}"
+        run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(4)}"
         with self._writing() as db:
             row = {"id": run_id, "kind": kind, "owner": owners.owner(), "parameters": json.dumps(parameters)}
             zero = {"model_seconds": 0.0, "notes": "[]", "known_files": "[]"}
