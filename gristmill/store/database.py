@@ -130,7 +130,8 @@ def storage_errors(where: str = "the database") -> Iterator[None]:
 
 
 def _sentence(where: str, reason: str, way_out: str | None) -> str:
-    return f"{where}: {reason}; what was committed before is safe; {way_out or 'mend that and run again'}"
+    held = "nothing was changed" if way_out == _DAMAGED else "what was committed before is safe"
+    return f"{where}: {reason}; {held}; {way_out or 'mend that and run again'}"
 
 
 def _way_out(error: DBAPIError) -> str | None:

@@ -204,9 +204,7 @@ def test_a_damaged_database_is_not_an_empty_queue(settings: Settings, pipeline: 
     (settings.data / "gristmill.sqlite3").write_bytes(b"nonsense" * 1000)
     with pytest.raises(StorageError) as caught:
         Pipeline(settings, FakeEngine())
-    assert "file is not a database; what was committed before is safe; the file is damaged: put a backup" in str(
-        caught.value
-    )
+    assert "file is not a database; nothing was changed; the file is damaged: put a backup" in str(caught.value)
 
 
 def test_a_full_disk_loses_nothing(settings: Settings, drop: Drop, monkeypatch: pytest.MonkeyPatch) -> None:
