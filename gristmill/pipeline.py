@@ -47,8 +47,9 @@ log = logging.getLogger(__name__)
 
 _GROUP = 256
 _GROUP_SECONDS = 1.0
-"""Outcomes are committed when so many have come or so long has passed since the first of them; a killed process repeats
-at most these and those in the model."""
+_GROUP_TEXT = 8 << 20
+"""Outcomes are committed when so many have come, so long has passed since the first of them, or their records hold so
+many characters; a killed process repeats at most these and those in the model."""
 
 _SAY_EVERY_SECONDS = 20.0
 
@@ -249,7 +250,8 @@ class Pipeline:
         schema_named = cache(self.schema)
         pending: dict[int, Request] = {}
         made: list[tuple[Request, Outcome, float]] = []
-        count, elsewhere, renewed, said, first = 0, 0.0, time.monotonic(), time.monotonic(), 0.0
+        count = held_text = 0
+        elsewhere, renewed, said, first = 0.0, time.monotonic(), time.monotonic(), 0.0
 
         def requests(*, suspect: bool) -> Iterator[Request]:
             nonlocal elsewhere
@@ -287,13 +289,14 @@ class Pipeline:
             elsewhere += time.perf_counter() - before
 
         def save() -> None:
-            nonlocal count, elsewhere, said
+            nonlocal count, elsewhere, said, held_text
             before = time.perf_counter()
             if made:
                 self.queue.save_outcomes(lease, run_id, made, engine.model.name)
                 count += len(made)
                 progress(len(made))
                 made.clear()
+                held_text = 0
                 keep_lease()
                 if time.monotonic() - said > _SAY_EVERY_SECONDS:
                     said = time.monotonic()
@@ -305,7 +308,8 @@ class Pipeline:
             for outcome in outcomes():
                 first = first if made else time.monotonic()
                 made.append((pending.pop(outcome.key), outcome, time.time()))
-                if len(made) >= _GROUP or time.monotonic() - first > _GROUP_SECONDS:
+                held_text += len(made[-1][0].record.text)
+                if len(made) >= _GROUP or held_text > _GROUP_TEXT or time.monotonic() - first > _GROUP_SECONDS:
                     save()
             if pending:
                 raise InvariantError(f"the engine gave no outcome for {len(pending)} records; they are given back")

@@ -67,6 +67,7 @@ def bounded_lines(file: ReadsLines, limit: int) -> Iterator[bytes]:
         cut.limit, cut.length = limit, len(line)
         while not line.endswith(b"\n") and (line := file.readline(limit + 1)):
             cut.length += len(line)
+        cut.length -= line.endswith(b"\n")
         yield cut
 
 

@@ -29,6 +29,7 @@ def results(name: Name, schema: OfSchema, data: Data = None) -> None:
     with pipeline.outputs.ends(file.id) as ends:
         for row in ends.accepted():
             sys.stdout.write(accepted_line(file, row) + "\n")
+        sys.stdout.flush()
         counts = ", ".join(f"{count} {state}" for state, count in sorted(ends.states.items()))
     typer.echo(f"{file.lines} lines: {counts}", err=True)
 

@@ -137,7 +137,7 @@ def collect(
         prompt_tokens += row["prompt_tokens"]
         completion_tokens += row["completion_tokens"]
     _time_in_model(figures.spans(run.id), schemas)
-    _compare_with_gold(figures.ended(run.id), schemas, schema_named)
+    _compare_with_gold(figures.with_gold(run.id), schemas, schema_named)
     ended = run.ended_at or time.time()
     states = {state: sum(s.states[state] for s in schemas.values()) for state in _STATES}
     tried = sum(s.attempts for s in schemas.values())
@@ -196,14 +196,11 @@ def file_report(
 
 
 def _compare_with_gold(
-    ended: Iterable[Mapping[str, Any]], schemas: dict[str, SchemaReport], schema_named: Callable[[str], Schema]
+    maybe: Iterable[Mapping[str, Any]], schemas: dict[str, SchemaReport], schema_named: Callable[[str], Schema]
 ) -> None:
     accuracies: dict[str, Accuracy | None] = {}
-    for row in ended:
+    for row in maybe:
         name = row["schema"]
-        # Most lines carry no gold, and need not be read for it.
-        if b"gold" not in row["raw"]:
-            continue
         content = parse_line(bytes(row["raw"]), row["record_id"])
         gold = content.gold if isinstance(content, Record) else None
         if gold is None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import LargeBinary, Select, func, literal, select
 
 from gristmill.store.database import Database
 from gristmill.store.life import ACCEPTED, RecordState
@@ -32,12 +32,18 @@ class Figures(Database):
         query = query.where(records.c.attempts == 0, records.c.fault_code.is_not(None))
         return dict(self._rows(query.group_by(records.c.fault_code)))
 
-    def ended(self, run_id: str) -> Iterator[Mapping[str, Any]]:
-        """Schema, input line, state and output of each record that the run worked on, in input order."""
+    def with_gold(self, run_id: str) -> Iterator[Mapping[str, Any]]:
+        """Schema, input line, state and output of each record that ended or failed and may carry gold, in input order.
+
+        The word alone is looked for, so that the other lines need not leave the database.
+        """
+        word = literal(b"gold", LargeBinary)
+        on_sqlite = self._engine.dialect.name == "sqlite"
+        place = func.instr(records.c.raw, word) if on_sqlite else func.position(word.op("IN")(records.c.raw))
         columns = (records.c.raw, records.c.record_id, records.c.state, records.c.output, files.c.schema)
         tried = records.c.state.in_([RecordState.ACCEPTED, RecordState.QUEUED, RecordState.DEAD])
-        query = _of_run(run_id, select(*columns)).where(tried).order_by(records.c.id)
-        yield from self._mappings(query)
+        query = _of_run(run_id, select(*columns)).where(tried, place > 0).order_by(records.c.id)
+        yield from self._mappings(query, page=20)
 
     def failures(self, run_id: str, alike: int, limit: int) -> list[Mapping[str, Any]]:
         """Records of the run without an accepted output: the first `alike` of each schema and fault, `limit` in all."""
@@ -82,9 +88,9 @@ class Figures(Database):
         with self._reading() as db:
             yield from db.execute(query, execution_options={"yield_per": _PAGE})
 
-    def _mappings(self, query: Select[Any]) -> Iterator[Mapping[Any, Any]]:
+    def _mappings(self, query: Select[Any], page: int = _PAGE) -> Iterator[Mapping[Any, Any]]:
         with self._reading() as db:
-            yield from db.execute(query, execution_options={"yield_per": _PAGE}).mappings()
+            yield from db.execute(query, execution_options={"yield_per": page}).mappings()
 
 
 def _of_run(run_id: str, query: Select[Any]) -> Select[Any]:

@@ -1,6 +1,7 @@
 """The command line: what it prints, and its exit status."""
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gristmill.cli.app import app
 from gristmill.errors import GristmillError
 from gristmill.pipeline import Pipeline
 from gristmill.settings import Settings
-from gristmill.testing import FakeEngine
+from gristmill.testing import FakeEngine, first_example
 
 Drop = Callable[[str, bytes], Path]
 Run = Callable[..., tuple[int, str]]
@@ -141,3 +142,106 @@ def test_schema_check(run: Run, schemas: Path) -> None:
     assert status == 1
     assert "example 1 could not be written under the grammar" in output
     assert "unbounded, an answer may run to its token budget: $.name: string without max_length" in output
+
+
+def test_export_writes_lines_as_they_were(run: Run, tmp_path: Path) -> None:
+    """Queued and dead input lines come out byte for byte, in the order of the files, to standard output or a file."""
+    source = tmp_path / "day.jsonl"
+    source.write_bytes(b'{"id":"x",  "text": "t"}\n{"text": "caf\xe9"}\n{"id": "y", "text": "t"}\n')
+    run("run", str(source), "--schema", "note", engine=FakeEngine(lambda r: BAD))
+    target = tmp_path / "out.jsonl"
+    assert run("queue", "export", "--output", str(target)) == (0, "2 lines written\n")
+    assert target.read_bytes() == b'{"id":"x",  "text": "t"}\n{"id": "y", "text": "t"}\n'
+    run("queue", "export", "--dead", "--output", str(target))
+    assert target.read_bytes() == b'{"text": "caf\xe9"}\n'
+    assert (
+        run("queue", "export", "--schema", "note", "--fault", "invalid")[1]
+        == '{"id":"x",  "text": "t"}\n{"id": "y", "text": "t"}\n2 lines written\n'
+    )
+
+
+def test_results_and_rewrite(run: Run, file: str, settings: Settings) -> None:
+    """A file's accepted lines can be had from the store, and its outputs be written anew."""
+    run("run", file, "--schema", "note", engine=FakeEngine(lambda r: BAD if r.record.id == "x" else first_example(r)))
+    outbox = settings.data / "outbox" / "note" / "day.jsonl"
+    written = outbox.read_text()
+    assert run("results", "day", "--schema", "note") == (0, written + "2 lines: 1 accepted, 1 queued\n")
+    outbox.unlink()
+    assert run("rewrite", "day", "--schema", "note") == (0, f"written: {outbox}\n")
+    assert outbox.read_text() == written
+    status, output = run("results", "dya", "--schema", "note")
+    assert (status, output) == (2, "gristmill: no file 'dya' of schema 'note' was taken in; did you mean 'day'?")
+
+
+def test_the_doctor(run: Run, file: str, settings: Settings) -> None:
+    """Where all is well it says so; what is off is named with the way out, and exit status 1 where it is broken."""
+    run("run", file, "--schema", "note", engine=FakeEngine())
+    assert run("doctor") == (0, "all is well\n")
+    (settings.data / "inbox" / "notes.txt").write_text("x")
+    assert run("doctor") == (
+        0,
+        "note: notes.txt lies in the inbox and is never taken; name it .jsonl, in a schema's folder\n",
+    )
+    outbox = settings.data / "outbox" / "note" / "day.jsonl"
+    outbox.write_text(outbox.read_text().splitlines()[0] + "\n")
+    status, output = run("doctor")
+    assert status == 1
+    assert (
+        f"BROKEN: {outbox} holds 1 lines, the database 2 accepted records; "
+        "`gristmill rewrite day --schema note` writes it anew\n"
+    ) in output
+    assert json.loads(run("doctor", "--json")[1])[0]["broken"]
+    run("rewrite", "day", "--schema", "note")
+    assert run("doctor")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("DELETE FROM records WHERE record_id = 'y'", "files whose records are not as many as their lines"),
+        ("UPDATE attempts SET number = 2", "records whose attempts are not as many as they count"),
+        ("UPDATE attempts SET verdict = 'invalid'", "accepted records whose last attempt was not"),
+        (
+            "UPDATE records SET state = 'leased', lease = 'nobody'",
+            "leased records whose lease is gone",
+        ),
+    ],
+)
+def test_the_doctor_sees_damage(run: Run, file: str, settings: Settings, damage: str, said: str) -> None:
+    """Rows changed behind the program's back are found."""
+    run("run", file, "--schema", "note", engine=FakeEngine())
+    with sqlite3.connect(settings.data / "gristmill.sqlite3") as db:
+        db.execute(damage)
+    status, output = run("doctor")
+    assert status == 1
+    assert said in output
+
+
+def test_the_database_refuses_impossible_rows(run: Run, file: str, settings: Settings) -> None:
+    """An accepted record without output, a dead one without fault, a lease without its state: nothing makes them."""
+    run("run", file, "--schema", "note", engine=FakeEngine())
+    with sqlite3.connect(settings.data / "gristmill.sqlite3") as db:
+        for change in ("output = NULL", "state = 'dead'", "lease = 'x'", "state = 'lost'", "settled = 0"):
+            with pytest.raises(sqlite3.IntegrityError):
+                db.execute(f"UPDATE records SET {change}")
+
+
+def test_prune(run: Run, file: str, settings: Settings) -> None:
+    """It says what it would remove and removes nothing; with --yes it does."""
+    run("run", file, "--schema", "note", engine=FakeEngine(lambda r: BAD))
+    run("queue", "drop", "--all")
+    dead = settings.data / "dead" / "note" / "day.jsonl"
+    status, output = run("prune", "--older-than", "0")
+    assert status == 0
+    assert "ended more than 0 days ago: 1 files with 2 records\n  note/day: 2 records\n" in output
+    assert f"  dead      {dead}\n" in output
+    assert output.endswith("nothing was removed; --yes removes it\n")
+    assert dead.exists()
+    assert run("prune")[1].startswith("ended more than 90 days ago: 0 files with 0 records\n")
+    assert json.loads(run("prune", "--older-than", "0", "--json")[1].rsplit("\n", 2)[0])["records"] == 2
+    assert "removed; the database file keeps its size" in run("prune", "--older-than", "0", "--yes")[1]
+    assert not dead.exists()
+    assert (settings.data / "outbox" / "note" / "day.jsonl").exists()
+    status, output = run("results", "day", "--schema", "note")
+    assert (status, output.split(";")[0]) == (2, "gristmill: the rows of note/day were pruned")
+    assert run("doctor") == (0, "all is well\n")
