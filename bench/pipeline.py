@@ -95,7 +95,12 @@ def main() -> None:
         source.parent.mkdir(parents=True)
         with source.open("w") as file:
             for number in range(options.records):
-                file.write(json.dumps({"id": f"record-{number:08}", "text": TEXT * 2 + str(number)}) + "\n")
+                file.write(
+                    json.dumps(
+                        {"id": f"record-{number:08}", "text": TEXT * 2 + f"Table {number} has ordered the same again."}
+                    )
+                    + "\n"
+                )
         print(json.dumps(measured(folder, options.records, source.stat().st_size, options.database_url)))
 
 
