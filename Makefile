@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export DO_NOT_TRACK = 1
 
-.PHONY: run test test-fast lint bench install clean
+.PHONY: run test test-fast lint bench bench-pipeline install clean
 
 install: $(INSTALLED)
 
@@ -24,12 +24,14 @@ run: $(INSTALLED)
 	@mkdir -p "$${GRISTMILL_DATA:-data}/inbox" && cp -R data/samples/. "$${GRISTMILL_DATA:-data}/inbox/"
 	@$(BIN)/python -m flows.extract
 
+# A model takes all cores for itself; the other tests share them.
 test: $(INSTALLED)
 	@$(BIN)/gristmill model fetch
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/durability
+	@$(BIN)/python -m pytest tests/integration
 
 test-fast: $(INSTALLED)
-	@$(BIN)/python -m pytest tests/unit
+	@$(BIN)/python -m pytest --numprocesses 2 tests/unit
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .
@@ -39,6 +41,10 @@ lint: $(INSTALLED)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Everything but the model: a file of a million lines all the way through. Takes five minutes.
+bench-pipeline: $(INSTALLED)
+	@$(BIN)/python bench/pipeline.py --records 1000000 $(BENCH_ARGS)
 
 bench: $(INSTALLED)
 	@$(BIN)/gristmill model fetch

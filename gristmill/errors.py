@@ -4,11 +4,8 @@
 class GristmillError(Exception):
     """Base of all errors that Gristmill raises on purpose.
 
-    The message names the value, what follows from it and the way out, in one line. `retry_helps` says whether
-    the same call may succeed later without anybody changing anything.
+    The message names the value, what follows from it and the way out, in one line.
     """
-
-    retry_helps = False
 
 
 class SetupError(GristmillError):
@@ -29,8 +26,6 @@ class InputError(SetupError):
 
 class StorageError(GristmillError):
     """The data folder or database refuses to be read or written: free space or rights, then run again."""
-
-    retry_helps = True
 
 
 class InvariantError(GristmillError):

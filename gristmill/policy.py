@@ -58,7 +58,7 @@ def decide(
     """What follows from a record's failed attempts, the last of which ended with `fault`.
 
     A cut answer gets twice the tokens under the same preset; a wrong or degenerate one the next preset of
-    `LADDER`; a fault of the machine the same again after 60 seconds, doubled each time. `jitter` (0 to 1)
+    `LADDER`, and the last of these with another seed once all were tried; a fault of the machine the same again after 60 seconds, doubled each time. `jitter` (0 to 1)
     lengthens a wait by up to that share, so that records which failed together do not all return together.
     """
     if fault.permanent:
@@ -80,5 +80,6 @@ def decide(
             return Again(last.preset, last.max_new_tokens, _BACKOFF_SECONDS * 2 ** (same - 1) * (1 + jitter))
         case _:
             tried = {attempt.preset for attempt in history}
-            untried = [preset for preset in LADDER if preset not in tried]
-            return Again(untried[0] if untried else last.preset, last.max_new_tokens, 0.0)
+            # After the last rung that rung again: it samples, and every attempt has a seed of its own.
+            following = next((preset for preset in LADDER if preset not in tried), LADDER[-1])
+            return Again(following, last.max_new_tokens, 0.0)

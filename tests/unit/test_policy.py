@@ -26,6 +26,7 @@ I, T, D, O = F.INVALID, F.TRUNCATED, F.DEGENERATE, F.OUT_OF_MEMORY  # noqa: E741
         ([("extract", 256, O), ("extract", 256, O)], Dead("out_of_memory 2 times, the limit for this fault")),
         ([("extract", 256, F.ENGINE_ERROR)] * 2, Again("extract", 256, 120.0)),
         ([("chat", 256, I)], Again("extract", 256, 0.0)),
+        ([("stable", 256, I), ("structured", 256, D), ("extract", 256, D)], Again("structured", 256, 0.0)),
         (
             [("extract", 256, T), ("extract", 512, I), ("stable", 512, D), ("structured", 512, I)],
             Dead("4 attempts, the limit"),
