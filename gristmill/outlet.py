@@ -111,6 +111,16 @@ def dead_line(number: int, raw: bytes, fault: Fault, file_key: str) -> str:
     return spell({"line": number, "raw": shown, "error": fault.as_json()})
 
 
+def drop_leftovers(*folders: Path) -> None:
+    """Remove the unfinished files that killed processes of this machine left in these folders and those within them."""
+    with storage_errors(str(folders[0])):
+        for folder in folders:
+            for part in folder.rglob(f".*.{glob.escape(socket.gethostname())}.*.part"):
+                pid = part.name.removesuffix(".part").rsplit(".", 1)[-1]
+                if pid.isdigit() and not psutil.pid_exists(int(pid)):
+                    part.unlink(missing_ok=True)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[str]]:
     """Open a text file for writing that takes its name only when it is complete and on disk.
@@ -149,7 +159,6 @@ def _part_of(path: Path) -> Path:
 @contextmanager
 def _part(path: Path, part: Path) -> Iterator[IO[str]]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _drop_leftovers(path.parent)
     with part.open("wb") as raw:
         # Without name and time, the same lines make the same bytes.
         packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.name.endswith(".gz") else None
@@ -171,14 +180,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _drop_leftovers(folder: Path) -> None:
-    """Remove unfinished files that killed processes of this machine left."""
-    for part in folder.glob(f".*.{glob.escape(socket.gethostname())}.*.part"):
-        pid = part.name.removesuffix(".part").rsplit(".", 1)[-1]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            part.unlink(missing_ok=True)
 
 
 def _other(path: Path) -> Path:

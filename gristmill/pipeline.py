@@ -20,7 +20,7 @@ from gristmill.faults import Fault
 from gristmill.grammar import constraint_for
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
-from gristmill.outlet import output_paths, write_outputs
+from gristmill.outlet import drop_leftovers, output_paths, write_outputs
 from gristmill.policy import decide
 from gristmill.presets import get_preset
 from gristmill.records import Record, parse_line, readable
@@ -127,6 +127,7 @@ class Pipeline:
         get_preset(self.settings.preset)
         parameters = self.settings.model_dump(mode="json", exclude={"database_url"})
         self.ledger.forget_half_read()
+        drop_leftovers(self.outbox, self.dead, self.reports)
         run_id = self.ledger.start_run(kind, parameters | {"model": name})
         log.info("run %s begun with model %s", run_id, name, extra={"action": "run_begun"})
         return run_id

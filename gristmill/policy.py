@@ -57,9 +57,10 @@ def decide(
 ) -> Again | Dead:
     """What follows from a record's failed attempts, the last of which ended with `fault`.
 
-    A cut answer gets twice the tokens under the same preset; a wrong or degenerate one the next preset of
-    `LADDER`, and the last of these with another seed once all were tried; a fault of the machine the same again after 60 seconds, doubled each time. `jitter` (0 to 1)
-    lengthens a wait by up to that share, so that records which failed together do not all return together.
+    A cut answer gets twice the tokens under the same preset; a wrong or degenerate one the next preset of `LADDER`, and
+    the last of these with another seed once all were tried; a fault of the machine the same again after 60 seconds,
+    doubled each time. `jitter` (0 to 1) lengthens a wait by up to that share, so that records which failed together
+    do not all return together.
     """
     if fault.permanent:
         return Dead(f"{fault} can't be mended by another attempt")
