@@ -54,7 +54,7 @@ LINE = b'{"id": "x", "text": "t"}\n'
         ),
         (
             "note/a.jsonl",
-            gzip.compress(LINE),
+            gzip.compress(LINE, mtime=0),
             "note/a.jsonl stays in the inbox: a.jsonl is packed with gzip; name it .jsonl.gz",
             True,
         ),
@@ -66,7 +66,7 @@ LINE = b'{"id": "x", "text": "t"}\n'
         ),
         (
             "note/a.jsonl.gz",
-            gzip.compress(LINE * 1000)[:-12],
+            gzip.compress(LINE * 1000, mtime=0)[:-12],
             "note/a.jsonl.gz stays in the inbox: the gzip file a.jsonl.gz is damaged or cut short: "
             "Compressed file ended before the end-of-stream marker was reached; copy it again",
             True,
