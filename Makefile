@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export DO_NOT_TRACK = 1
 
-.PHONY: run test test-fast lint bench bench-pipeline install clean
+.PHONY: run test test-fast lint bench bench-pipeline serve install clean
 
 install: $(INSTALLED)
 
@@ -38,6 +38,11 @@ lint: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+# A Prefect server, the work pool, all deployments and a worker, until Ctrl-C.
+serve: $(INSTALLED)
+	@$(BIN)/gristmill model fetch
+	@exec $(BIN)/python -m flows._serve
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,10 +1,9 @@
 """The `retry` flow: queued records that are due get another attempt under what the policy chose."""
 
 from prefect import flow
-from prefect.states import Completed, State
+from prefect.states import State
 
-from gristmill.settings import load_settings
-from tasks import begin, report, work_off
+from tasks import begin, outcome, report, settings_for, work_off
 
 
 @flow(name="retry", log_prints=True, persist_result=False)
@@ -15,12 +14,12 @@ def drain_retries(model: str | None = None, ignore_due: bool = False) -> State:
         model: Model directory, or embedded; empty: the setting GRISTMILL_MODEL.
         ignore_due: Do not wait until records are due.
     """
-    settings = load_settings(model=model)
+    settings = settings_for(model=model)
     run_id = begin(settings, "retry")
     work_off(settings, run_id, ignore_due=ignore_due)
-    headline, summary = report(settings, run_id)
-    print(summary)
-    return Completed(message=headline)
+    told = report(settings, run_id)
+    print(told.summary)
+    return outcome(told)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 import warnings
 
 from prefect import flow
-from prefect.states import Completed, State
+from prefect.states import State
 
-from gristmill.settings import load_settings
-from tasks import begin, report, take_in, work_off
+from gristmill.presets import PresetName
+from tasks import begin, outcome, report, settings_for, take_in, work_off
 
 # Prefect makes a Pydantic model of the parameters, and `schema` was a method of those once.
 warnings.filterwarnings("ignore", message='Field name "schema" in "ExtractModel"')
@@ -14,7 +14,7 @@ warnings.filterwarnings("ignore", message='Field name "schema" in "ExtractModel"
 
 @flow(name="extract", log_prints=True, persist_result=False)
 def extract(
-    schema: str | None = None, preset: str | None = None, model: str | None = None, again: bool = False
+    schema: str | None = None, preset: PresetName | None = None, model: str | None = None, again: bool = False
 ) -> State:
     """Take in the files of the inbox, make one attempt per record, write outbox, dead files and a report.
 
@@ -24,13 +24,13 @@ def extract(
         model: Model directory, or embedded; empty: the setting GRISTMILL_MODEL.
         again: Repeat files whose content was done before.
     """
-    settings = load_settings(preset=preset, model=model)
+    settings = settings_for(preset=preset, model=model)
     run_id = begin(settings, "extract")
     take_in(settings, run_id, schema, again)
     work_off(settings, run_id)
-    headline, summary = report(settings, run_id)
-    print(summary)
-    return Completed(message=headline)
+    told = report(settings, run_id)
+    print(told.summary)
+    return outcome(told)
 
 
 if __name__ == "__main__":

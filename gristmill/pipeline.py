@@ -52,6 +52,7 @@ _GROUP_TEXT = 8 << 20
 many characters; a killed process repeats at most these and those in the model."""
 
 _SAY_EVERY_SECONDS = 20.0
+_READING_SECONDS = 0.5
 
 Progress = Callable[[int], None]
 
@@ -123,7 +124,7 @@ class Pipeline:
         Raises:
             ModelError: the model directory is incomplete; nothing was begun.
         """
-        name, _ = self._model_identity()
+        name = self.check_model()
         get_preset(self.settings.preset)
         parameters = self.settings.model_dump(mode="json", exclude={"database_url"})
         self.ledger.forget_half_read()
@@ -131,6 +132,14 @@ class Pipeline:
         run_id = self.ledger.start_run(kind, parameters | {"model": name})
         log.info("run %s begun with model %s", run_id, name, extra={"action": "run_begun"})
         return run_id
+
+    def check_model(self) -> str:
+        """See that the model's directory can be used, without loading it; its name.
+
+        Raises:
+            ModelError: it can't.
+        """
+        return self._model_identity()[0]
 
     def take_in(self, run_id: str, *, schema: str | None = None, again: bool = False) -> list[Taken]:
         """Take in every file of the inbox that nobody is writing to any more, and archive it.
@@ -215,8 +224,18 @@ class Pipeline:
             return claim
         if (orphans := self._recover(run_id)).records:
             return orphans
-        # Records that were given back untouched by another run can be claimed now.
+        # What another process is taking in at this moment is work for this one too.
+        while file_ids is None and self.ledger.being_read():
+            time.sleep(_READING_SECONDS)
+        # So are records that were given back untouched.
         return self._claim(run_id, file_ids, ignore_due)
+
+    def due(self, run_id: str, *, ignore_due: bool = False) -> int:
+        """How many records there are at this moment that the run could claim."""
+        run = self.ledger.run(run_id)
+        if run.kind != "retry":
+            return self.queue.due(RecordState.WAITING, float("inf"))
+        return self.queue.due(RecordState.QUEUED, float("inf") if ignore_due else run.started_at)
 
     def _recover(self, run_id: str) -> Claim:
         claim = self.queue.recover(run_id, lease_seconds=self.settings.lease_seconds)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Literal
 
 from gristmill.errors import SetupError
 
@@ -40,6 +41,9 @@ class Preset:
         """Whether tokens are drawn at random; otherwise the most probable one is taken."""
         return self.temperature > 0
 
+
+PresetName = Literal["extract", "structured", "stable", "code", "math", "chat", "creative", "brainstorm"]
+"""The keys of `PRESETS`, as a type."""
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset

@@ -1,14 +1,27 @@
 """Settings: environment (`GRISTMILL_...`), then `.env`, then defaults; options and flow parameters come before."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
-from sqlalchemy import URL
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, EnvSettingsSource, SettingsConfigDict
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from gristmill.errors import SetupError
-from gristmill.presets import get_preset
+from gristmill.presets import get_preset, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """One setting as it can be shown: secrets are masked."""
+
+    variable: str
+    value: str
+    source: str
+    description: str
 
 
 class Settings(BaseSettings):
@@ -45,14 +58,15 @@ class Settings(BaseSettings):
         return self.database_url.get_secret_value() or own
 
 
-def load_settings(**given: Any) -> Settings:
-    """Settings with the values that are not None put first.
+def load_settings(fallback: Mapping[str, Any] | None = None, /, **given: Any) -> Settings:
+    """Settings with the values that are not None put first, and those of `fallback` last before the defaults.
 
     Raises:
         SetupError: a value is out of range or of the wrong type; the message names the variable.
     """
     try:
-        settings = Settings(**{key: value for key, value in given.items() if value is not None})
+        values = _outranking(fallback or {}) | {key: value for key, value in given.items() if value is not None}
+        settings = Settings(**values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
@@ -62,3 +76,46 @@ def load_settings(**given: Any) -> Settings:
         raise SetupError(f".env is not UTF-8 at byte {error.start}; save it as UTF-8; nothing was run") from error
     get_preset(settings.preset)
     return settings
+
+
+def sources(settings: Settings, fallback: Mapping[str, Any] | None = None, fallback_name: str = "") -> list[Sourced]:
+    """Every setting with its value as it can be shown and where it comes from, in the order of declaration.
+
+    What is set nowhere and is not the default was given as an option or parameter.
+    """
+    found = []
+    environment, file = EnvSettingsSource(Settings)(), DotEnvSettingsSource(Settings)()
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        given = {"environment": environment, ".env": file, fallback_name: fallback or {}}
+        source = next((source for source, values in given.items() if name in values), "default")
+        if source == "default" and value != field.default:
+            source = "option"
+        found.append(Sourced(f"GRISTMILL_{name.upper()}", _shown(value), source, field.description or ""))
+    return found
+
+
+def _outranking(fallback: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that neither the environment nor `.env` gives.
+
+    Raises:
+        SetupError: a name is no setting's.
+    """
+    unknown = sorted(fallback.keys() - Settings.model_fields.keys())
+    if unknown:
+        raise SetupError(f"no setting {unknown[0]!r}; {nearest(unknown[0], list(Settings.model_fields))}")
+    if not fallback:
+        return {}
+    set_elsewhere = EnvSettingsSource(Settings)().keys() | DotEnvSettingsSource(Settings)().keys()
+    return {key: value for key, value in fallback.items() if key not in set_elsewhere}
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, SecretStr):
+        return "" if value is None else str(value)
+    if not value.get_secret_value():
+        return ""
+    try:
+        return make_url(value.get_secret_value()).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "(set, but no database URL)"

@@ -1,7 +1,5 @@
 """Open a run."""
 
-import logging
-
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -11,6 +9,5 @@ from gristmill.settings import Settings
 
 @task(name="begin", cache_policy=NO_CACHE)
 def begin(settings: Settings, kind: str) -> str:
-    """Open a run of this kind after seeing that it could work; its id. The library's log lines join the run's."""
-    logging.getLogger("gristmill").setLevel(logging.INFO)
+    """Open a run of this kind after seeing that it could work; its id."""
     return pipeline_for(settings).begin(kind)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gristmill.cli import queue_commands, schema_commands, store_commands
+from gristmill.cli import queue_commands, schema_commands, store_commands, watch_command
 from gristmill.cli.common import AsJson
 from gristmill.errors import GristmillError, SetupError
 from gristmill.schema import load_schema
@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 app.add_typer(queue_commands.app, name="queue")
 app.add_typer(schema_commands.app, name="schema")
+for command in (watch_command.watch, watch_command.config):
+    app.command()(command)
 for command in (store_commands.results, store_commands.rewrite, store_commands.doctor, store_commands.prune):
     app.command()(command)
 model_app = typer.Typer(help="The embedded model, and what a model directory holds.", no_args_is_help=True)

@@ -209,6 +209,13 @@ class Ledger(Database):
             for file_id in [file_id for file_id, reader in half if not owners.lives(reader)]:
                 _forget(db, file_id)
 
+    def being_read(self) -> bool:
+        """Whether another living process is taking in a file at this moment."""
+        query = select(files.c.reader).where(files.c.complete == 0)
+        with self._reading() as db:
+            readers = set(db.execute(query).scalars()) - {owners.owner()}
+        return any(owners.lives(reader) for reader in readers)
+
     def note_archived(self, file_id: int, place: str) -> None:
         """Remember where a copy of the file lies, relative to the archive."""
         with self._writing(alone=True) as db:

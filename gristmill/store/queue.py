@@ -82,6 +82,12 @@ class Queue(Database):
             _lease(db, ids, lease, run_id, lease_seconds)
         return Claim(lease, len(ids))
 
+    def due(self, state: RecordState, due_by: float) -> int:
+        """How many records in a state are due by a time (seconds since 1970)."""
+        count = select(func.count()).select_from(records).where(_AT_WORK, records.c.state == state)
+        with self._reading() as db:
+            return int(db.execute(count.where(records.c.due_at <= due_by)).scalar_one())
+
     def recover(self, run_id: str, *, lease_seconds: float) -> Claim:
         """Take over what other runs let go of by dying, or by sleeping through their lease.
 

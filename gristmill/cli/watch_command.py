@@ -1,0 +1,53 @@
+"""`gristmill watch` and `gristmill config`."""
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gristmill.cli.common import AsJson, Data
+from gristmill.report import Report, headline
+from gristmill.settings import load_settings, sources
+
+
+def watch(
+    schema: Annotated[str | None, typer.Option(help="Schema of files that lie directly in the inbox.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Decoding preset of first attempts.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model directory, or embedded.")] = None,
+    data: Data = None,
+    schemas: Annotated[Path | None, typer.Option(help="Schemas folder.")] = None,
+) -> None:
+    """Do what is dropped into the inbox within seconds, with the model kept loaded, until Ctrl-C or SIGTERM.
+
+    Failures are tried again by the retry policy as soon as they are due.
+    """
+    from gristmill.pipeline import Pipeline
+    from gristmill.watching import Watcher
+
+    logging.getLogger("gristmill").setLevel(logging.WARNING)
+    settings = load_settings(preset=preset, model=model, data=data, schemas=schemas)
+    pipeline = Pipeline(settings)
+    # A model that is not there is said now and not when the first file comes.
+    pipeline.check_model()
+    typer.echo(f"watching {pipeline.inbox}; Ctrl-C ends it")
+    Watcher(pipeline, schema, _say).run()
+
+
+def config(data: Data = None, as_json: AsJson = False) -> None:
+    """Print every setting with its value and where it comes from: option, environment, .env or default."""
+    rows = sources(load_settings(data=data))
+    if as_json:
+        shown = [{"variable": r.variable, "value": r.value, "source": r.source} for r in rows]
+        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+        return
+    for row in rows:
+        typer.echo(f"{row.variable:<26} {row.value or '(empty)':<24} {row.source:<12} {row.description}")
+
+
+def _say(report: Report) -> None:
+    typer.echo(f"{time.strftime('%H:%M:%S')} {report.kind}: {headline(report)}")
+    for note in report.notes:
+        typer.echo(f"         {note}")
