@@ -22,10 +22,12 @@ app = typer.Typer(
 )
 app.add_typer(queue_commands.app, name="queue")
 app.add_typer(schema_commands.app, name="schema")
-for command in (watch_command.watch, watch_command.config):
-    app.command()(command)
-for command in (store_commands.results, store_commands.rewrite, store_commands.doctor, store_commands.prune):
-    app.command()(command)
+app.command()(watch_command.watch)
+app.command()(watch_command.config)
+app.command()(store_commands.results)
+app.command()(store_commands.rewrite)
+app.command()(store_commands.doctor)
+app.command()(store_commands.prune)
 model_app = typer.Typer(help="The embedded model, and what a model directory holds.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 
