@@ -1,12 +1,17 @@
 """The inbox: which files are ready, whether their content is known, and how they get into the store."""
 
+import errno
+import glob
 import gzip
 import hashlib
 import logging
+import os
 import re
+import shutil
+import socket
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _PIECE = 1 << 20
+_ASIDE = ".aside."
+"""What the folders begin with in which files stand for the moment of being archived."""
 _FOREIGN = {
     b"\x1f\x8b": "is packed with gzip; name it .jsonl.gz",
     b"\xff\xfe": "is UTF-16; save it as UTF-8",
@@ -32,12 +39,21 @@ _FOREIGN = {
 }
 
 
+Stamp = tuple[int, int, int]
+"""A file's inode, size in bytes and time of change in nanoseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What happened to one file of the inbox: taken in now, or known from before."""
+    """What happened to one file of the inbox: taken in now, or known from before.
+
+    `content` is the hash of what was read, `stamp` tells the file that it was read from.
+    """
 
     path: Path
     file: FileRow
+    content: str
+    stamp: Stamp
     known: bool
 
 
@@ -57,25 +73,44 @@ def inbox_files(inbox: Path) -> list[tuple[Path, str | None]]:
     Hidden files and those that a copy in progress leaves (`.part`, `.tmp`) are none.
     """
     found: list[tuple[Path, str | None]] = []
-    for path in sorted(p for p in inbox.rglob("*") if p.is_file()):
+    for path in _files(inbox):
         parts = path.relative_to(inbox).parts
-        if len(parts) <= 2 and path.name.endswith(_SUFFIXES) and not any(part.startswith(".") for part in parts):
+        if len(parts) <= 2 and path.name.endswith(_SUFFIXES) and not _hidden(parts) and path.is_file():
             found.append((path, parts[0] if len(parts) == 2 else None))
     return found
 
 
 def strangers(inbox: Path) -> list[Path]:
-    """What lies in the inbox and would never be taken: files that are not JSONL or lie too deep, links to folders."""
+    """What lies in the inbox and would never be taken: files that are not JSONL or lie too deep, links to folders,
+    folders that can't be read."""
     known = {path for path, _ in inbox_files(inbox)}
     unfinished = (".part", ".tmp", ".crdownload")
-    return sorted(
-        p
-        for p in inbox.rglob("*")
-        if (p.is_symlink() or not p.is_dir())
-        and p not in known
-        and not any(part.startswith(".") for part in p.relative_to(inbox).parts)
-        and not p.name.endswith(unfinished)
-    )
+    closed: list[Path] = []
+    others = [
+        path
+        for path in _files(inbox, closed)
+        if path not in known and not _hidden(path.relative_to(inbox).parts) and not path.name.endswith(unfinished)
+    ]
+    return sorted([*others, *closed])
+
+
+def _files(inbox: Path, closed: list[Path] | None = None) -> list[Path]:
+    """Everything in the inbox that is no folder, by name; folders that can't be read go to `closed`."""
+    found = []
+    denied: list[OSError] = []
+    for folder, folders, names in os.walk(inbox, onerror=denied.append):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        found += [Path(folder, name) for name in (*names, *links)]
+        if closed is not None:
+            # Names can be listed without the right to look behind them.
+            closed += [Path(folder, name) for name in folders if not os.access(Path(folder, name), os.R_OK | os.X_OK)]
+    if closed is not None:
+        closed += [Path(str(error.filename)) for error in denied if Path(str(error.filename)) not in closed]
+    return sorted(found)
+
+
+def _hidden(parts: Sequence[str]) -> bool:
+    return any(part.startswith(".") for part in parts)
 
 
 def settled(paths: Sequence[Path], seconds: float) -> tuple[list[Path], list[Path]]:
@@ -84,14 +119,14 @@ def settled(paths: Sequence[Path], seconds: float) -> tuple[list[Path], list[Pat
     Waits for at most `seconds` when a file changed just now. Files that vanish meanwhile are in neither list.
     """
     before = {path: stamp for path in paths if (stamp := _stamp(path)) is not None}
-    youngest = max((mtime for _, mtime in before.values()), default=0.0)
+    youngest = max((changed for _, _, changed in before.values()), default=0) / 1e9
     wait = min(seconds, youngest + seconds - time.time())
     if wait > 0:
         time.sleep(wait)
     held = _open_for_writing() if before else set()
     after = {path: stamp for path in before if (stamp := _stamp(path)) is not None}
     still = [path for path in after if after[path] == before[path] and str(path.resolve()) not in held]
-    return still, [path for path in after if path not in still]
+    return still, sorted(after.keys() - set(still))
 
 
 def take_in(
@@ -102,22 +137,23 @@ def take_in(
     run_id: str,
     identity: Identity,
     max_line_bytes: int,
+    in_use: Callable[[str], bool] = lambda _: False,
 ) -> Taken | None:
     """Read a file into the store unless its content was done before for the same schema, preset and model.
 
-    None where another process is taking it in at this moment.
+    None where another process is taking it in at this moment. `in_use` says whether outputs of a name exist already.
 
     Raises:
         InputError: the file can't be read. StorageError: the store can't be written. Nothing of it is half in.
     """
     name = output_name(path)
-    content = _digest(path)
+    content, stamp = _digest(path)
     key = _key(content, schema, replace(identity, again=""))
     known = ledger.find_file(key)
     if known is not None and identity.again:
         key = _key(content, schema, identity)
     elif known is not None:
-        return Taken(path, known, known=True)
+        return Taken(path, known, content, stamp, known=True)
     read = hashlib.sha256()
     with opened(path) as source:
         file = ledger.add_file(
@@ -129,27 +165,90 @@ def take_in(
             preset=identity.preset,
             model=identity.model_name,
             name=name,
-            unchanged=lambda: read.hexdigest() == content,
+            in_use=in_use,
+            unchanged=lambda: read.hexdigest() == content and _stamp_of(os.fstat(source.fileno())) == stamp,
         )
-    return None if file is None else Taken(path, file, known=False)
+    return None if file is None else Taken(path, file, content, stamp, known=False)
 
 
-def archive(path: Path, folder: Path, file: FileRow) -> Path:
+def archive(taken: Taken, folder: Path, note: Callable[[str], None]) -> None:
     """Move a taken file out of the inbox; a name that is taken by other content gets a number behind it.
+
+    Only what was read is moved: where another file, or more of it, lies under the name by now, that stays in the inbox.
+    `note` is told the place, relative to `folder`, before the file is there.
 
     Raises:
         OSError: it can't be moved. InputError: what lies under its name in the archive can't be read.
     """
-    target_folder = folder / file.schema
-    target_folder.mkdir(parents=True, exist_ok=True)
-    suffix = next(s for s in reversed(_SUFFIXES) if path.name.endswith(s))
-    stem = path.name.removesuffix(suffix)
-    target, number = target_folder / path.name, 1
-    while target.exists() and not (target.is_file() and _digest(target) == _digest(path)):
+    path = taken.path
+    room = path.with_name(f"{_ASIDE}{socket.gethostname()}.{os.getpid()}")
+    room.mkdir(exist_ok=True)
+    aside = room / path.name
+    try:
+        path.rename(aside)
+        if _stamp(aside) != taken.stamp:
+            return
+        target = _place_for(path.name, taken.content, folder / taken.file.schema)
+        note(str(target.relative_to(folder)))
+        if aside.is_symlink():
+            # The archive holds content, not a way to where content was.
+            _copy(aside, target)
+            aside.unlink()
+        else:
+            _move(aside, target)
+    finally:
+        _clear(room)
+
+
+def put_back_leftovers(inbox: Path) -> None:
+    """Give files that a killed process had set aside, to archive them, their places in the inbox back."""
+    for room in [inbox, *(path for path in inbox.iterdir() if path.is_dir())]:
+        for left in room.glob(f"{_ASIDE}{glob.escape(socket.gethostname())}.*"):
+            pid = left.name.rpartition(".")[2]
+            if pid.isdigit() and not psutil.pid_exists(int(pid)):
+                _clear(left)
+
+
+def _clear(room: Path) -> None:
+    """Put what is left in a room back beside it, under a name with a number where another file has its name by now."""
+    for aside in room.iterdir():
+        suffix = next((s for s in reversed(_SUFFIXES) if aside.name.endswith(s)), "")
+        number, free = 1, room.with_name(aside.name)
+        while free.exists():
+            number += 1
+            free = room.with_name(f"{aside.name.removesuffix(suffix)}-{number}{suffix}")
+        aside.rename(free)
+    room.rmdir()
+
+
+def _place_for(name: str, content: str, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    suffix = next(s for s in reversed(_SUFFIXES) if name.endswith(s))
+    target, number = folder / name, 1
+    while target.exists() and not (target.is_file() and _digest(target)[0] == content):
         number += 1
-        target = target_folder / f"{stem}-{number}{suffix}"
-    path.replace(target)
+        target = folder / f"{name.removesuffix(suffix)}-{number}{suffix}"
     return target
+
+
+def _move(path: Path, target: Path) -> None:
+    try:
+        path.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # The archive lies on another file system.
+        _copy(path, target)
+        path.unlink()
+
+
+def _copy(path: Path, target: Path) -> None:
+    part = target.with_name(f".{target.name}.part")
+    with path.open("rb") as source, part.open("wb") as copy:
+        shutil.copyfileobj(source, copy, _PIECE)
+        copy.flush()
+        os.fsync(copy.fileno())
+    part.replace(target)
 
 
 def output_name(path: Path) -> str:
@@ -194,10 +293,12 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 raise InputError(f"{readable(path.name)} {_FOREIGN[magic]}")
             yield cast(IO[bytes], file)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"the gzip file {path.name} is damaged or cut short: {error}; copy it again") from error
+        raise InputError(
+            f"the gzip file {readable(path.name)} is damaged or cut short: {error}; copy it again"
+        ) from error
     except OSError as error:
         raise InputError(
-            f"{path.name} can't be read: {error.strerror or error}; give the user who runs this the right to"
+            f"{readable(path.name)} can't be read: {error.strerror or error}; give the user who runs this the right to"
         ) from error
 
 
@@ -225,12 +326,13 @@ def _open_for_writing() -> set[str]:
     return held
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path) -> tuple[str, Stamp]:
+    """The hash of a file's content, unpacked, and the stamp of what was read."""
     digest = hashlib.sha256()
     with opened(path) as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
-    return digest.hexdigest()
+        return digest.hexdigest(), _stamp_of(os.fstat(file.fileno()))
 
 
 def _key(content: str, schema: Schema, identity: Identity) -> str:
@@ -238,12 +340,15 @@ def _key(content: str, schema: Schema, identity: Identity) -> str:
     return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
 
 
-def _stamp(path: Path) -> tuple[int, float] | None:
+def _stamp(path: Path) -> Stamp | None:
     try:
-        status = path.stat()
-    except FileNotFoundError:
+        return _stamp_of(path.stat())
+    except OSError:
         return None
-    return status.st_size, status.st_mtime
+
+
+def _stamp_of(status: os.stat_result) -> Stamp:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def writable(folder: Path) -> None:

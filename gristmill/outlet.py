@@ -2,6 +2,7 @@
 
 import glob
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -16,9 +17,10 @@ import jsonlines
 import psutil
 
 from gristmill import openai_batch
+from gristmill.errors import InvariantError
 from gristmill.faults import Fault
-from gristmill.prompts import spell
-from gristmill.store import FileRow, Outputs, RecordState
+from gristmill.prompts import spell, spell_strictly
+from gristmill.store import Ends, FileRow, Outputs, RecordState
 from gristmill.store.database import storage_errors
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
@@ -31,32 +33,43 @@ def output_paths(file: FileRow, outbox: Path, dead: Path, *, compress: bool) -> 
     return folder / f"{name}{ending}", dead / file.schema / f"{name}{ending}", folder / f"{name}.done"
 
 
-def write_outputs(file: FileRow, outputs: Outputs, outbox: Path, dead: Path, *, compress: bool) -> bool:
-    """Write a file's accepted lines and, if there are any, its dead ones; whether there are dead ones.
+def outputs_exist(folder: Path, name: str) -> bool:
+    """Whether results of this name lie in a schema's folder of the outbox."""
+    return any((folder / f"{name}{ending}").exists() for ending in _ENDINGS)
+
+
+def write_outputs(file: FileRow, outputs: Outputs, outbox: Path, dead: Path, *, compress: bool) -> Ends:
+    """Write a file's accepted lines and, if there are any, its dead ones; the moment that they show.
 
     Each appears complete or not at all, and replaces an earlier version. Once every record is accepted or dead, the
     mark `NAME.done` appears as the last of the three; while one is not, there is no mark. A dead file is removed when
     nothing in it is dead any more. What was pruned stays as it is.
 
     Raises:
+        InvariantError: the file's records are not as many as its lines; nothing was written.
         StorageError: a folder can't be written; the store still has everything.
     """
     accepted, refused, mark = output_paths(file, outbox, dead, compress=compress)
-    if file.pruned:
-        return refused.exists()
     with ExitStack() as ready:
         with outputs.ends(file.id) as ends:
+            if ends.pruned:
+                return ends
+            if sum(ends.states.values()) != ends.lines:
+                raise InvariantError(
+                    f"file {file.output_name!r} of schema {file.schema!r} has {ends.lines} lines but "
+                    f"{sum(ends.states.values())} records; the database was changed by hand or is damaged; put a "
+                    "backup in its place"
+                )
             any_dead = bool(ends.states.get(RecordState.DEAD))
             lines = (accepted_line(file, row) for row in ends.accepted())
             parts = {accepted: ready.enter_context(_prepared(accepted, lines))}
             if any_dead:
                 bad = (dead_line(*one, file.key) for one in ends.dead())
                 parts[refused] = ready.enter_context(_prepared(refused, bad))
-            version, complete, states = ends.version, ends.complete, ends.states
 
         def show() -> None:
             with storage_errors(str(accepted.parent)):
-                if not complete:
+                if not ends.complete:
                     mark.unlink(missing_ok=True)
                 for path, part in parts.items():
                     part.replace(path)
@@ -64,11 +77,11 @@ def write_outputs(file: FileRow, outputs: Outputs, outbox: Path, dead: Path, *, 
                     path.unlink(missing_ok=True)
                 for folder in {path.parent for path in parts}:
                     _sync_folder(folder)
-                if complete:
-                    _write_mark(mark, file, states, accepted, refused if any_dead else None)
+                if ends.complete:
+                    _write_mark(mark, file, ends.states, accepted, refused if any_dead else None)
 
-        outputs.publish(file.id, version, show)
-    return any_dead
+        outputs.publish(file.id, ends.version, show)
+    return ends
 
 
 def accepted_line(file: FileRow, row: Mapping[str, Any]) -> str:
@@ -96,7 +109,9 @@ def dead_line(number: int, raw: bytes, fault: Fault, file_key: str) -> str:
     error = spell(fault.as_json())
     try:
         text = raw.decode("utf-8")
-        value = json.loads(text)
+        # What JSON has no word for, such as NaN, would not be JSON behind an error either.
+        value = json.loads(text, parse_constant=_no_constant)
+        again = spell_strictly(value | {"error": fault.as_json()}) if isinstance(value, dict) else ""
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict) and openai_batch.is_batch_line(value):
@@ -106,7 +121,7 @@ def dead_line(number: int, raw: bytes, fault: Fault, file_key: str) -> str:
         return f'{body}{", " if value else ""}"error": {error}}}'
     if isinstance(value, dict):
         # Dropped again with an older error in it: that one is replaced.
-        return spell(value | {"error": fault.as_json()})
+        return again
     shown = raw.decode("utf-8", errors="backslashreplace")
     return spell({"line": number, "raw": shown, "error": fault.as_json()})
 
@@ -153,7 +168,13 @@ def _prepared(path: Path, lines: Iterable[str]) -> Iterator[Path]:
 
 
 def _part_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
+    # Names of files are up to 255 bytes long, and so this one can't hold the other.
+    short = hashlib.sha256(path.name.encode()).hexdigest()[:16]
+    return path.with_name(f".{short}.{socket.gethostname()}.{os.getpid()}.part")
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 @contextmanager

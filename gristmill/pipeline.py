@@ -15,12 +15,12 @@ from typing import Any
 from gristmill import intake
 from gristmill.checking import check
 from gristmill.engine import Engine, FinishReason, Outcome, Request, engine_for
-from gristmill.errors import InputError, InvariantError, SchemaError
+from gristmill.errors import InputError, InvariantError, SchemaError, StorageError
 from gristmill.faults import Fault
 from gristmill.grammar import constraint_for
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
-from gristmill.outlet import drop_leftovers, output_paths, write_outputs
+from gristmill.outlet import drop_leftovers, output_paths, outputs_exist, write_outputs
 from gristmill.policy import decide
 from gristmill.presets import get_preset
 from gristmill.records import Record, parse_line, readable
@@ -30,6 +30,7 @@ from gristmill.settings import Settings
 from gristmill.store import (
     Claim,
     Desk,
+    Ends,
     Figures,
     FileRow,
     Invariants,
@@ -129,6 +130,7 @@ class Pipeline:
         parameters = self.settings.model_dump(mode="json", exclude={"database_url"})
         self.ledger.forget_half_read()
         drop_leftovers(self.outbox, self.dead, self.reports)
+        intake.put_back_leftovers(self.inbox)
         run_id = self.ledger.start_run(kind, parameters | {"model": name})
         log.info("run %s begun with model %s", run_id, name, extra={"action": "run_begun"})
         return run_id
@@ -163,11 +165,11 @@ class Pipeline:
                     notes.append(f"{self._in_inbox(path)} stays in the inbox: {error}")
                 continue
             if done is None:
+                notes.append(f"{self._in_inbox(path)} is being taken in by another run")
                 continue
             taken.append(done)
             try:
-                place = intake.archive(path, self.archive, done.file)
-                self.ledger.note_archived(done.file.id, str(place.relative_to(self.archive)))
+                intake.archive(done, self.archive, partial(self.ledger.note_archived, done.file.id))
             except FileNotFoundError:
                 log.info("%s was moved by another run", readable(path.name), extra={"action": "file_gone"})
             except (OSError, InputError) as error:
@@ -198,8 +200,15 @@ class Pipeline:
         """Take in one file from anywhere; it stays where it is. None where another process is taking it in."""
         name, fingerprint = self._model_identity()
         identity = Identity(self.settings.preset, fingerprint, name, run_id if again else "")
-        most = self.settings.max_line_bytes
-        done = intake.take_in(path, schema, ledger=self.ledger, run_id=run_id, identity=identity, max_line_bytes=most)
+        done = intake.take_in(
+            path,
+            schema,
+            ledger=self.ledger,
+            run_id=run_id,
+            identity=identity,
+            max_line_bytes=self.settings.max_line_bytes,
+            in_use=partial(outputs_exist, self.outbox / schema.name),
+        )
         if done is None:
             log.info("%s is being taken in by another run", readable(path.name), extra={"action": "file_busy"})
             return None
@@ -391,12 +400,25 @@ class Pipeline:
         Raises:
             InvariantError: counts that must agree do not.
         """
-        files = [self._file_report(file, run_id) for file in self.ledger.files_of_run(run_id)]
+        files: list[FileReport] = []
+        unwritten: list[StorageError] = []
+        for file in self.ledger.files_of_run(run_id):
+            try:
+                files.append(self._file_report(file, run_id))
+            except StorageError as error:
+                # The others are not made to wait for this one.
+                unwritten.append(error)
         for file in self.outputs.behind():
-            self._write_outputs(file)
+            try:
+                self._write_outputs(file)
+            except StorageError as error:
+                unwritten.append(error)
+                continue
             self.ledger.note(
                 run_id, f"{file.schema}/{file.output_name}: an earlier run ended before writing it; done now"
             )
+        if unwritten:
+            raise unwritten[0]
         self.ledger.end_run(run_id)
         run = self.ledger.run(run_id)
         report = collect(run, files, self.figures, self.ledger.unfinished(), self.schema)
@@ -420,10 +442,10 @@ class Pipeline:
         self._write_outputs(file)
 
     def _file_report(self, file: FileRow, run_id: str) -> FileReport:
-        any_dead = self._write_outputs(file)
+        ends = self._write_outputs(file)
         accepted, dead, _ = output_paths(file, self.outbox, self.dead, compress=self.settings.compress)
-        states = self.figures.states_of_file(file.id)
-        return file_report(file, states, accepted, dead if any_dead else None, known=file.run_id != run_id)
+        any_dead = bool(ends.states.get(RecordState.DEAD))
+        return file_report(file, ends.states, accepted, dead if any_dead else None, known=file.run_id != run_id)
 
     def requeue(self, **selection: Any) -> int:
         """Make queued and dead records due now (see `Desk.requeue`) and rewrite the dead files they leave."""
@@ -441,7 +463,7 @@ class Pipeline:
         self.ledger.end_run(run_id)
         return count
 
-    def _write_outputs(self, file: FileRow) -> bool:
+    def _write_outputs(self, file: FileRow) -> Ends:
         return write_outputs(file, self.outputs, self.outbox, self.dead, compress=self.settings.compress)
 
     def schema(self, name: str) -> Schema:

@@ -12,12 +12,22 @@ from gristmill.schema import Schema, dump
 Message = dict[str, str]
 
 
+_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _spelling = json.JSONEncoder(ensure_ascii=False)
 
 
 def spell(value: Any) -> str:
     """JSON as prompts, grammar and candidates spell it: `", "` and `": "`, no escapes for letters of any script."""
     return _spelling.encode(value)
+
+
+def spell_strictly(value: Any) -> str:
+    """As `spell`.
+
+    Raises:
+        ValueError: the value holds an infinity or what is no number, which JSON has not.
+    """
+    return _strict.encode(value)
 
 
 def messages_for(schema: Schema, record: Record) -> list[Message] | Fault:

@@ -1,6 +1,8 @@
 """Removing what ended long ago: rows, archived input, dead files, reports. The outbox is never touched."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gristmill.outlet import output_paths
@@ -10,24 +12,37 @@ from gristmill.store.database import storage_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What would be removed."""
+class Going:
+    """One file that would go, with what of it lies on disk beside its outbox file."""
 
-    files: tuple[Old, ...]
+    old: Old
     archived: tuple[Path, ...]
     dead: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be removed, of what ended before `cutoff` (seconds since 1970)."""
+
+    cutoff: float
+    files: tuple[Going, ...]
     reports: tuple[Path, ...]
     runs: tuple[str, ...]
 
     @property
     def records(self) -> int:
         """Records whose rows would go."""
-        return sum(old.records for old in self.files)
+        return sum(going.old.records for going in self.files)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Everything on disk that would go."""
+        return [*(path for going in self.files for path in (*going.archived, *going.dead)), *self.reports]
 
     @property
     def bytes(self) -> int:
         """What the files on disk hold; rows are not among it."""
-        return sum(path.stat().st_size for path in (*self.archived, *self.dead, *self.reports))
+        return sum(path.stat().st_size for path in self.paths if path.exists())
 
 
 def plan(pipeline: Pipeline, cutoff: float) -> Plan:
@@ -37,32 +52,39 @@ def plan(pipeline: Pipeline, cutoff: float) -> Plan:
     since; with it go its rows, its copies in the archive and its dead file. Its outbox file stays, and so does the
     knowledge of its content and name. Of a file with one record still queued, everything stays.
     """
-    old = pipeline.retention.ended_before(cutoff)
-    archived = [pipeline.archive / place for one in old for place in one.archived]
-    dead = []
-    for one in old:
-        for compress in (False, True):
-            dead.append(output_paths(one.file, pipeline.outbox, pipeline.dead, compress=compress)[1])
     reports = [path for path in pipeline.reports.iterdir() if path.suffix in (".json", ".html")]
     return Plan(
-        files=tuple(old),
-        archived=tuple(path for path in archived if path.is_file()),
-        dead=tuple(path for path in dead if path.is_file()),
-        reports=tuple(sorted(path for path in reports if path.stat().st_mtime < cutoff)),
-        runs=tuple(pipeline.retention.runs_before(cutoff)),
+        cutoff,
+        tuple(_going(pipeline, old) for old in pipeline.retention.ended_before(cutoff)),
+        tuple(sorted(path for path in reports if path.stat().st_mtime < cutoff)),
+        tuple(pipeline.retention.runs_before(cutoff)),
     )
 
 
-def prune(pipeline: Pipeline, what: Plan) -> None:
-    """Remove what was planned. Broken off in the middle, the next plan holds the rest.
+def prune(pipeline: Pipeline, what: Plan) -> int:
+    """Remove what was planned, but files of which somebody has put a record in again since; how many files went.
+
+    Broken off in the middle, the next plan holds the rest.
 
     Raises:
         StorageError: something can't be removed.
     """
-    # Rows go last: while they are there, a later plan finds what is left of their file.
-    for path in (*what.archived, *what.dead, *what.reports):
+    gone = 0
+    for going in what.files:
+        remove = partial(_remove, (*going.archived, *going.dead))
+        gone += pipeline.retention.forget(going.old, what.cutoff, remove)
+    _remove(what.reports)
+    pipeline.retention.forget_runs(list(what.runs))
+    return gone
+
+
+def _going(pipeline: Pipeline, old: Old) -> Going:
+    archived = (pipeline.archive / place for place in old.archived)
+    dead = (output_paths(old.file, pipeline.outbox, pipeline.dead, compress=compress)[1] for compress in (False, True))
+    return Going(old, tuple(p for p in archived if p.is_file()), tuple(p for p in dead if p.is_file()))
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
         with storage_errors(str(path)):
             path.unlink(missing_ok=True)
-    for old in what.files:
-        pipeline.retention.forget_records(old.file.id)
-    pipeline.retention.forget_runs(list(what.runs))

@@ -26,7 +26,7 @@ def prune(settings: Settings, remove: bool) -> str:
     """Remove what ended long ago, or only say what would be removed; a sentence on it."""
     pipeline = pipeline_for(settings)
     plan = pruning.plan(pipeline, time.time() - settings.keep_days * 86400)
-    files = [{"file": f"{old.file.schema}/{old.file.output_name}", "records": old.records} for old in plan.files]
+    files = [{"file": f"{g.old.file.schema}/{g.old.file.output_name}", "records": g.old.records} for g in plan.files]
     what = f"{len(files)} files with {plan.records} records, {plan.bytes / 1e6:.1f} MB and {len(plan.runs)} runs"
     sentence = f"{what} ended more than {settings.keep_days:g} days ago"
     create_table_artifact(files, key="maintenance-prune", description=sentence)

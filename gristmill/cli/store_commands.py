@@ -84,9 +84,9 @@ def prune(
         shown = {
             "removed": yes,
             "older_than_days": settings.keep_days,
-            "files": [f"{old.file.schema}/{old.file.output_name}" for old in plan.files],
+            "files": [f"{going.old.file.schema}/{going.old.file.output_name}" for going in plan.files],
             "records": plan.records,
-            "paths": [str(path) for path in (*plan.archived, *plan.dead, *plan.reports)],
+            "paths": [str(path) for path in plan.paths],
             "bytes": plan.bytes,
             "runs": list(plan.runs),
         }
@@ -94,14 +94,18 @@ def prune(
     else:
         age = f"{settings.keep_days:g} days"
         typer.echo(f"ended more than {age} ago: {len(plan.files)} files with {plan.records} records")
-        for old in plan.files:
-            typer.echo(f"  {old.file.schema}/{old.file.output_name}: {old.records} records")
-        for label, paths in (("archived", plan.archived), ("dead", plan.dead), ("report", plan.reports)):
-            for path in paths:
-                typer.echo(f"  {label:<9} {path}")
+        for going in plan.files:
+            typer.echo(f"  {going.old.file.schema}/{going.old.file.output_name}: {going.old.records} records")
+            for label, paths in (("archived", going.archived), ("dead", going.dead)):
+                for path in paths:
+                    typer.echo(f"    {label:<9} {path}")
+        for path in plan.reports:
+            typer.echo(f"  report {path}")
         typer.echo(f"  and {len(plan.runs)} runs in the database; {plan.bytes / 1e6:.1f} MB on disk beside it")
     if yes:
-        pruning.prune(pipeline, plan)
+        gone = pruning.prune(pipeline, plan)
+        if gone < len(plan.files):
+            typer.echo(f"{len(plan.files) - gone} files stay: a record of theirs was put in again", err=True)
         typer.echo("removed; the database file keeps its size and uses the room again", err=True)
     else:
         typer.echo("nothing was removed; --yes removes it", err=True)

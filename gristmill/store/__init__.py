@@ -6,7 +6,7 @@ from gristmill.store.figures import Figures
 from gristmill.store.invariants import Invariants
 from gristmill.store.ledger import FileRow, Ledger, RunRow
 from gristmill.store.life import ACCEPTED, Claim, Failing, Held, QueueRow, RecordState, Settled, Verdict
-from gristmill.store.outputs import Outputs
+from gristmill.store.outputs import Ends, Outputs
 from gristmill.store.queue import Queue
 from gristmill.store.retention import Old, Retention
 
@@ -14,6 +14,7 @@ __all__ = [
     "ACCEPTED",
     "Claim",
     "Desk",
+    "Ends",
     "Failing",
     "Figures",
     "FileRow",

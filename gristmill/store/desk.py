@@ -82,7 +82,7 @@ class Desk(Database):
             # In pages, so that no transaction keeps others waiting.
             page = chosen.where(records.c.id > last).order_by(records.c.id).limit(_PAGE)
             with self._writing() as db:
-                rows = db.execute(page.with_for_update(of=records)).mappings().all()
+                rows = db.execute(page.with_for_update(of=[records, files])).mappings().all()
                 if not rows:
                     return moved
                 changes = [_moved(row, run_id, state, fault, now) for row in rows]
@@ -100,7 +100,7 @@ class Desk(Database):
             .add_columns(records.c.preset, records.c.due_at, records.c.fault)
             .add_columns(files.c.schema, files.c.output_name, files.c.preset.label("first_preset"))
             .join(files, files.c.id == records.c.file_id)
-            .where(records.c.state.in_(states), files.c.complete == 1)
+            .where(records.c.state.in_(states), files.c.complete == 1, files.c.pruned_at.is_(None))
         )
         if schema is not None:
             query = query.where(files.c.schema == schema)

@@ -18,6 +18,7 @@ from gristmill.store.life import RecordState
 from gristmill.store.tables import files, records, runs
 
 _PAGE_BYTES = 8 << 20
+_READING_LAPSES_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Ledger(Database):
         preset: str,
         model: str,
         name: str,
+        in_use: Callable[[str], bool] = lambda _: False,
         unchanged: Callable[[], bool] = lambda: True,
         page: int = 2000,
     ) -> FileRow | None:
@@ -133,7 +135,7 @@ class Ledger(Database):
         Raises:
             InputError: the file changed while it was read; nothing of it is kept.
         """
-        begun = self._begin_file(run_id, key, content_sha256, schema, preset, model, name)
+        begun = self._begin_file(run_id, key, content_sha256, schema, preset, model, name, in_use)
         if begun is None:
             return None
         file_id, output_name = begun
@@ -150,6 +152,7 @@ class Ledger(Database):
             if len(batch) >= page or held >= _PAGE_BYTES:
                 with self._writing() as db:
                     db.execute(insert(records), batch)
+                    db.execute(update(files).where(files.c.id == file_id).values(read_at=time.time()))
                 batch, held = [], 0
         with self._writing() as db:
             if batch:
@@ -167,19 +170,27 @@ class Ledger(Database):
         return FileRow(file_id, key, schema, preset, name, output_name, count, count - ids, run_id, pruned=False)
 
     def _begin_file(
-        self, run_id: str, key: str, content: str, schema: str, preset: str, model: str, name: str
+        self,
+        run_id: str,
+        key: str,
+        content: str,
+        schema: str,
+        preset: str,
+        model: str,
+        name: str,
+        in_use: Callable[[str], bool],
     ) -> tuple[int, str] | None:
         with self._writing(alone=True) as db:
-            for old, reader, complete in db.execute(
-                select(files.c.id, files.c.reader, files.c.complete).where(files.c.key == key)
-            ).all():
-                if complete or (owners.lives(reader) and reader != owners.owner()):
+            for old in db.execute(select(files).where(files.c.key == key)).all():
+                if old.complete or (_reads_on(old.reader, old.read_at) and old.reader != owners.owner()):
                     return None
                 # Its reader died, or gave up; nothing of it was claimable.
-                _forget(db, old)
-            taken = select(files.c.id).where(files.c.schema == schema, files.c.output_name == name)
-            output_name = f"{name}-{key[:8]}" if db.execute(taken).first() else name
-            row = {"key": key, "content_sha256": content, "schema": schema, "preset": preset, "model": model}
+                _forget(db, old.id)
+            taken = set(db.execute(select(files.c.output_name).where(files.c.schema == schema)).scalars())
+            # A name also counts as taken where a file of unknown origin lies under it in the outbox.
+            names = (name, *(f"{name}-{key[:digits]}" for digits in (8, 16, 32, 64)))
+            output_name = next(one for one in names if one not in taken and not in_use(one))
+            row = {"key": key, "content_sha256": content, "schema": schema, "preset": preset, "model": model[:200]}
             row |= {"name": name, "output_name": output_name, "run_id": run_id, "reader": owners.owner()}
             zero = {"complete": 0, "lines": 0, "duplicate_ids": 0, "version": 1, "written_version": 0}
             file_id = db.execute(
@@ -205,16 +216,17 @@ class Ledger(Database):
     def forget_half_read(self) -> None:
         """Files whose reader died before the last line count as never seen; they still lie where they lay."""
         with self._writing(alone=True) as db:
-            half = db.execute(select(files.c.id, files.c.reader).where(files.c.complete == 0)).all()
-            for file_id in [file_id for file_id, reader in half if not owners.lives(reader)]:
-                _forget(db, file_id)
+            half = db.execute(select(files).where(files.c.complete == 0)).all()
+            for file in half:
+                if not _reads_on(file.reader, file.read_at):
+                    _forget(db, file.id)
 
     def being_read(self) -> bool:
         """Whether another living process is taking in a file at this moment."""
-        query = select(files.c.reader).where(files.c.complete == 0)
+        query = select(files.c.reader, files.c.read_at).where(files.c.complete == 0)
         with self._reading() as db:
-            readers = set(db.execute(query).scalars()) - {owners.owner()}
-        return any(owners.lives(reader) for reader in readers)
+            readers = db.execute(query.where(files.c.reader != owners.owner())).all()
+        return any(_reads_on(reader, at) for reader, at in readers)
 
     def note_archived(self, file_id: int, place: str) -> None:
         """Remember where a copy of the file lies, relative to the archive."""
@@ -244,6 +256,12 @@ class Ledger(Database):
                 for schema, state, count in db.execute(query):
                     found.setdefault(schema, {})[RecordState(state)] = count
         return found
+
+
+def _reads_on(reader: str, read_at: float) -> bool:
+    """Whether a process is still reading a file of which it wrote a page at `read_at`."""
+    # One of a machine that never comes back would be waited for without end.
+    return owners.lives(reader) and time.time() - read_at < _READING_LAPSES_SECONDS
 
 
 def _forget(db: Connection, file_id: int) -> None:

@@ -22,6 +22,8 @@ class Ends:
     """A file's records as of one moment. `version` grows whenever one of them ends or is moved by hand."""
 
     version: int
+    lines: int
+    pruned: bool
     states: Mapping[RecordState, int]
     _db: Connection
     _file_id: int
@@ -29,7 +31,7 @@ class Ends:
     @property
     def complete(self) -> bool:
         """Whether every record is accepted or dead."""
-        return self.states.keys() <= {RecordState.ACCEPTED, RecordState.DEAD}
+        return self.states.keys() <= {RecordState.ACCEPTED, RecordState.DEAD} and not self.pruned
 
     def accepted(self) -> Iterator[Mapping[Any, Any]]:
         """One mapping per accepted record, in input order; `output` is JSON text."""
@@ -69,19 +71,22 @@ class Outputs(Database):
     def ends(self, file_id: int) -> Iterator[Ends]:
         """A file's records as they are now, for as long as the context lasts."""
         with self._reading() as db:
-            version = db.execute(select(files.c.version).where(files.c.id == file_id)).scalar_one()
+            columns = select(files.c.version, files.c.lines, files.c.pruned_at)
+            version, lines, pruned_at = db.execute(columns.where(files.c.id == file_id)).one()
             counts = select(records.c.state, func.count()).where(records.c.file_id == file_id)
             states = {RecordState(state): n for state, n in db.execute(counts.group_by(records.c.state))}
-            yield Ends(version, states, db, file_id)
+            yield Ends(version, lines, pruned_at is not None, states, db, file_id)
 
     def publish(self, file_id: int, version: int, show: Callable[[], None]) -> bool:
-        """Call `show`, which puts outputs made from `version` in their places, unless newer ones stand there.
+        """Call `show`, which puts outputs made from `version` in their places, unless newer ones stand there or the
+        file was pruned meanwhile.
 
         Of several processes only one at a time does so for a file; the rest wait for it here.
         """
         with self._writing() as db:
-            row = select(files.c.written_version).where(files.c.id == file_id).with_for_update()
-            if db.execute(row).scalar_one() > version:
+            columns = select(files.c.written_version, files.c.pruned_at)
+            written, pruned_at = db.execute(columns.where(files.c.id == file_id).with_for_update()).one()
+            if written > version or pruned_at is not None:
                 return False
             show()
             db.execute(update(files).where(files.c.id == file_id).values(written_version=version))

@@ -234,7 +234,7 @@ def test_prune(run: Run, file: str, settings: Settings) -> None:
     status, output = run("prune", "--older-than", "0")
     assert status == 0
     assert "ended more than 0 days ago: 1 files with 2 records\n  note/day: 2 records\n" in output
-    assert f"  dead      {dead}\n" in output
+    assert f"    dead      {dead}\n" in output
     assert output.endswith("nothing was removed; --yes removes it\n")
     assert dead.exists()
     assert run("prune")[1].startswith("ended more than 90 days ago: 0 files with 0 records\n")

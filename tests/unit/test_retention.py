@@ -47,15 +47,15 @@ def test_what_is_old_goes(drop: Drop, settings: Settings) -> None:
     extract(pipeline)
     age(pipeline.reports, 2)
     plan = pruning.plan(pipeline, time.time() + 1)
-    assert [old.file.output_name for old in plan.files] == ["a"]
+    assert [going.old.file.output_name for going in plan.files] == ["a"]
     assert plan.records == 2
-    assert sorted(path.name for path in plan.archived) == ["a.jsonl", "copy.jsonl"]
-    assert [path.name for path in plan.dead] == ["a.jsonl"]
+    assert sorted(path.name for path in plan.files[0].archived) == ["a.jsonl", "copy.jsonl"]
+    assert [path.name for path in plan.files[0].dead] == ["a.jsonl"]
     assert len(plan.reports) == 4
-    assert all(path.exists() for path in (*plan.archived, *plan.dead, *plan.reports))
+    assert all(path.exists() for path in plan.paths)
 
     pruning.prune(pipeline, plan)
-    assert not any(path.exists() for path in (*plan.archived, *plan.dead, *plan.reports))
+    assert not any(path.exists() for path in plan.paths)
     assert (settings.data / "outbox" / "note" / "a.jsonl").read_text().count("\n") == 1
     assert (settings.data / "outbox" / "note" / "a.done").exists()
     assert pipeline.desk.rows(list(RecordState)) == []
@@ -81,7 +81,7 @@ def test_what_is_young_or_unfinished_stays(drop: Drop, settings: Settings) -> No
     assert pruning.plan(pipeline, time.time() + 1).files == ()
     good = Pipeline(settings, FakeEngine())
     good.run(good.begin("retry"))
-    assert [old.file.output_name for old in pruning.plan(pipeline, time.time() + 1).files] == ["queued"]
+    assert [going.old.file.output_name for going in pruning.plan(pipeline, time.time() + 1).files] == ["queued"]
     assert pruning.plan(pipeline, time.time() - 60).files == ()
     assert pruning.plan(pipeline, time.time() - 60).reports == ()
 
