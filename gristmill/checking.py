@@ -46,7 +46,10 @@ def check(text: str, finish_reason: FinishReason, model: type[M], source: Callab
     except Exception as error:  # noqa: BLE001 - a validator is a user's code and may raise anything
         return _raised("a validator", error)
     try:
-        return Accepted(output, _spelling.encode(dump(output)))
+        spelt = _spelling.encode(dump(output))
+        # A validator may have put half of a surrogate pair in.
+        spelt.encode()
+        return Accepted(output, spelt)
     except Exception as error:  # noqa: BLE001 - so may a serializer; and JSON has no infinity
         return _raised("writing the answer as JSON", error)
 

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any
 
 from gristmill import intake
 from gristmill.checking import check
-from gristmill.engine import Engine, FinishReason, Outcome, Request, engine_for
-from gristmill.errors import InputError, InvariantError, SchemaError, StorageError
-from gristmill.faults import Fault
+from gristmill.engine import Engine, Failed, FinishReason, Outcome, Request, engine_for
+from gristmill.errors import InputError, InvariantError, SchemaError, SetupError, StorageError
+from gristmill.faults import Fault, FaultCode
 from gristmill.grammar import constraint_for
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
@@ -43,6 +44,8 @@ from gristmill.store import (
     Verdict,
     open_database,
 )
+from gristmill.store.database import hurried
+from gristmill.store.lease import LeaseKeeper
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,7 @@ class Pipeline:
         self._said_waiting: set[tuple[str, str]] = set()
         for folder in (self.inbox, self.outbox, self.dead, self.archive, self.reports):
             intake.writable(folder)
+        self._see_that_nothing_is_missing()
         self._database = database = open_database(settings.url)
         self.ledger = Ledger(database)
         self.queue = Queue(database)
@@ -89,6 +93,16 @@ class Pipeline:
         self.figures = Figures(database)
         self.invariants = Invariants(database)
         self.retention = Retention(database)
+
+    def _see_that_nothing_is_missing(self) -> None:
+        """A data folder with results but without its database is none to begin anew in."""
+        if self.settings.database_url.get_secret_value() or (self.settings.data / "gristmill.sqlite3").exists():
+            return
+        if left := next((path for path in self.outbox.rglob("*.jsonl*") if not path.name.startswith(".")), None):
+            raise StorageError(
+                f"{self.settings.data / 'gristmill.sqlite3'} is not there, but {left} is a result of it; nothing was "
+                "changed; put a backup of the database in its place, or to begin anew move outbox and archive away"
+            )
 
     def close(self) -> None:
         """Close the connections to the database; used again, it opens new ones."""
@@ -280,7 +294,8 @@ class Pipeline:
         pending: dict[int, Request] = {}
         made: list[tuple[Request, Outcome, float]] = []
         count = held_text = 0
-        elsewhere, renewed, said, first = 0.0, time.monotonic(), time.monotonic(), 0.0
+        elsewhere, said, first = 0.0, time.monotonic(), 0.0
+        under_way: dict[int, Request] = {}
 
         def requests(*, suspect: bool) -> Iterator[Request]:
             nonlocal elsewhere
@@ -304,17 +319,12 @@ class Pipeline:
                 save()
                 yield from engine.generate([request], started)
 
-        def keep_lease() -> None:
-            nonlocal renewed
-            if time.monotonic() - renewed > self.settings.lease_seconds / 8:
-                self.queue.renew(lease, self.settings.lease_seconds)
-                renewed = time.monotonic()
-
         def started(batch: Sequence[Request]) -> None:
             nonlocal elsewhere
             before = time.perf_counter()
             self.queue.start_attempts(lease, run_id, batch, engine.model.name)
-            keep_lease()
+            under_way.update((request.key, request) for request in batch)
+            kept.progressed()
             elsewhere += time.perf_counter() - before
 
         def save() -> None:
@@ -326,33 +336,53 @@ class Pipeline:
                 progress(len(made))
                 made.clear()
                 held_text = 0
-                keep_lease()
+                kept.progressed()
                 if time.monotonic() - said > _SAY_EVERY_SECONDS:
                     said = time.monotonic()
                     log.info("%d records of this chunk generated so far", count, extra={"action": "progress"})
             elsewhere += time.perf_counter() - before
 
         began = time.perf_counter()
-        try:
-            for outcome in outcomes():
-                first = first if made else time.monotonic()
-                made.append((pending.pop(outcome.key), outcome, time.time()))
-                held_text += len(made[-1][0].record.text)
-                if len(made) >= _GROUP or held_text > _GROUP_TEXT or time.monotonic() - first > _GROUP_SECONDS:
-                    save()
-            if pending:
-                raise InvariantError(f"the engine gave no outcome for {len(pending)} records; they are given back")
-        except BaseException:
-            save()
-            self.queue.give_back(lease)
-            raise
-        else:
-            save()
-        finally:
-            self.ledger.add_model_seconds(run_id, time.perf_counter() - began - elsewhere)
+        with LeaseKeeper(self.queue, lease, self.settings.lease_seconds) as kept:
+            try:
+                for outcome in outcomes():
+                    first = first if made else time.monotonic()
+                    under_way.pop(outcome.key, None)
+                    made.append((pending.pop(outcome.key), outcome, time.time()))
+                    held_text += len(made[-1][0].record.text)
+                    if len(made) >= _GROUP or held_text > _GROUP_TEXT or time.monotonic() - first > _GROUP_SECONDS:
+                        save()
+                if pending:
+                    raise InvariantError(f"the engine gave no outcome for {len(pending)} records; they are given back")
+                save()
+            except (StorageError, SetupError, InvariantError):
+                self._let_go(lease, save)
+                raise
+            except Exception as error:
+                # The engine broke: one of those in it may be why, and is not to break it for ever.
+                fault = Fault(FaultCode.ENGINE_ERROR, f"the engine raised {type(error).__name__}")
+                made += [(request, Failed(request.key, fault), time.time()) for request in under_way.values()]
+                self._let_go(lease, save)
+                raise
+            except BaseException:
+                # Somebody wants the process to end, and does not wait long.
+                with hurried():
+                    self._let_go(lease, save)
+                raise
+            finally:
+                with suppress(StorageError):
+                    self.ledger.add_model_seconds(run_id, time.perf_counter() - began - elsewhere)
         if engine.model.notes:
             self.ledger.note(run_id, *engine.model.notes)
         return count
+
+    def _let_go(self, lease: str, save: Callable[[], None]) -> None:
+        """Keep what is made and give the rest back, if the store lets us; if not, the next run takes it over."""
+        try:
+            save()
+            self.queue.give_back(lease)
+        except StorageError as error:
+            log.warning("what was in hand is not given back but taken over by the next run: %s", error)
 
     def check(self, lease: str) -> Checked:
         """Judge every candidate under the lease, but those whose schema can't be used; accepted records are done."""

@@ -69,8 +69,10 @@ def decide(
     same = sum(attempt.fault is fault for attempt in history)
     if same >= LIMITS[fault]:
         return Dead(f"{fault} {same} times, the limit for this fault")
-    if len(history) >= max_attempts:
-        return Dead(f"{len(history)} attempts, the limit")
+    # A process that died is not the record's doing until it is tried alone, and has a limit of its own.
+    counted = sum(attempt.fault is not FaultCode.INTERRUPTED for attempt in history)
+    if counted >= max_attempts and fault is not FaultCode.INTERRUPTED:
+        return Dead(f"{counted} attempts, the limit")
     last = history[-1]
     match fault:
         case FaultCode.TRUNCATED:

@@ -148,6 +148,8 @@ def _no_constant(name: str) -> None:
     raise _RejectedError(FaultCode.NOT_JSON, f"{name} is not JSON; write null or a string")
 
 
+_TOO_DEEP = "nested too deeply to be read; flatten the object"
+
 _decoder = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_no_constant)
 
 
@@ -155,7 +157,7 @@ def _loads(text: str | bytes) -> Any:
     try:
         return _decoder.decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
-        raise _RejectedError(FaultCode.NOT_JSON, "nested too deeply to be read; flatten the object") from None
+        raise _RejectedError(FaultCode.NOT_JSON, _TOO_DEEP) from None
 
 
 def _fault_of(error: jsonlines.InvalidLineError, raw: bytes) -> Fault:
@@ -192,9 +194,8 @@ def _record_of(value: Any, default_id: str, *, escaped: bool = True) -> Record |
         return Fault(
             FaultCode.NOT_OBJECT, f'the line is {_NAMES[type(value)]}, not an object; write {{"id": ..., "text": ...}}'
         )
-    # Without an escape, what was decoded can be encoded.
-    if escaped and not _has_utf8(value):
-        return Fault(FaultCode.NOT_UTF8, "the line holds half of a surrogate pair, which is no character; remove it")
+    if unusable := _unusable(value, escaped=escaped):
+        return unusable
     if openai_batch.is_batch_line(value):
         return _batch_record(value)
     if "text" not in value:
@@ -224,21 +225,36 @@ def _batch_record(value: Mapping[str, Any]) -> Record | Fault:
     return Record(asked.custom_id, asked.messages[-1]["content"], {}, asked.messages, asked.max_tokens)
 
 
-def _has_utf8(value: Any) -> bool:
-    """Whether every string in a value can be written as UTF-8: halves of surrogate pairs can't."""
-    match value:
-        case str():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                return False
-            return True
-        case dict():
-            return all(_has_utf8(k) and _has_utf8(v) for k, v in value.items())
-        case list():
-            return all(_has_utf8(v) for v in value)
-        case _:
-            return True
+_DEEPEST = 100
+"""How deep objects and arrays may be nested: far more than data is, and little enough for every stack."""
+
+
+def _unusable(value: Any, *, escaped: bool) -> Fault | None:
+    """What makes a decoded value unusable anywhere: nested too deeply, or halves of surrogate pairs in its strings.
+
+    Without an escape in the line, what was decoded can be encoded.
+    """
+    waiting = [(value, 1)]
+    while waiting:
+        each, depth = waiting.pop()
+        if depth > _DEEPEST:
+            return Fault(FaultCode.NOT_JSON, _TOO_DEEP)
+        inner = (*each.keys(), *each.values()) if isinstance(each, dict) else each
+        for item in inner:
+            if isinstance(item, dict | list):
+                waiting.append((item, depth + 1))
+            elif escaped and isinstance(item, str) and not _has_utf8(item):
+                half = "the line holds half of a surrogate pair, which is no character; remove it"
+                return Fault(FaultCode.NOT_UTF8, half)
+    return None
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def readable(text: str) -> str:

@@ -19,6 +19,8 @@ from pydantic import BaseModel
 from gristmill.errors import SchemaError
 from gristmill.presets import nearest
 
+_LONGEST_NAME = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -156,6 +158,8 @@ def load_schema(name: str, folder: Path) -> Schema:
         if not folder.is_dir():
             raise SchemaError(f"no schema {name!r}: the schemas folder {folder} does not exist; set GRISTMILL_SCHEMAS")
         raise SchemaError(f"no schema {name!r} in {folder}; {nearest(name, names)}")
+    if len(name) > _LONGEST_NAME:
+        raise SchemaError(f"schema {name[:20]!r}... has a name of {len(name)} letters; {_LONGEST_NAME} are possible")
     module = _import(name, folder / f"{name}.py")
     examples = getattr(module, "EXAMPLES", ())
     template = getattr(module, "PROMPT", "{text}")

@@ -116,6 +116,8 @@ def _shown(value: Any) -> str:
     if not value.get_secret_value():
         return ""
     try:
-        return make_url(value.get_secret_value()).render_as_string(hide_password=True)
-    except ArgumentError:
+        url = make_url(value.get_secret_value())
+    except (ArgumentError, ValueError):
         return "(set, but no database URL)"
+    # A password may stand in several places of a URL, and what is not shown can't be one.
+    return f"{url.get_backend_name()}://.../{url.database or ''}"

@@ -1,9 +1,12 @@
 """Options that several commands have, and the data folder that they need."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from gristmill.errors import SetupError
 from gristmill.pipeline import Pipeline
@@ -19,7 +22,12 @@ def existing(settings: Settings) -> Pipeline:
     Raises:
         SetupError: nothing was.
     """
-    file = settings.data / "gristmill.sqlite3"
-    if not settings.database_url.get_secret_value() and not file.is_file():
-        raise SetupError(f"no queue in {settings.data}: {file.name} is not there; give --data or set GRISTMILL_DATA")
+    url = None
+    with suppress(ArgumentError, ValueError):
+        url = make_url(settings.url)
+    if url is not None and url.get_backend_name() == "sqlite" and "uri" not in url.query:
+        file = Path(str(url.database))
+        if not file.is_file():
+            way_out = "give --data, or set GRISTMILL_DATA or GRISTMILL_DATABASE_URL"
+            raise SetupError(f"no queue in {file.parent}: {file.name} is not there; {way_out}")
     return Pipeline(settings)

@@ -12,6 +12,7 @@ import typer
 from gristmill.cli.common import AsJson, Data, existing
 from gristmill.errors import SetupError
 from gristmill.faults import FaultCode
+from gristmill.records import readable
 from gristmill.settings import load_settings
 from gristmill.store import QueueRow, RecordState
 from gristmill.store.database import storage_errors
@@ -49,7 +50,7 @@ def list_records(
         code = row.fault.code.value if row.fault else ""
         due = "" if dead else _due(row.due_at)
         typer.echo(
-            f"{row.record_id[:28]:<28} {row.schema:<12} {place[:28]:<28} {row.attempts:>5}  {code:<13} "
+            f"{readable(row.record_id)[:28]:<28} {row.schema:<12} {place[:28]:<28} {row.attempts:>5}  {code:<13} "
             f"{'' if dead else row.preset:<12} {due}".rstrip()
         )
 
@@ -69,7 +70,8 @@ def show(
         return
     for record in shown:
         for key, value in record.items():
-            typer.echo(f"{key:<10} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+            told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            typer.echo(f"{key:<10} {readable(told)}")
         typer.echo("")
 
 

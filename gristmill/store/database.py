@@ -2,14 +2,16 @@
 
 import errno
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from gristmill.errors import SetupError, StorageError
 from gristmill.store import migrations
@@ -31,31 +33,77 @@ def open_database(url: str | URL) -> Engine:
         SetupError: the URL is not one, its driver is not installed, or a newer version made the tables.
         StorageError: it can't be opened or written.
     """
-    forms = "use sqlite:///FILE or postgresql://USER@HOST/NAME"
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise SetupError(f"GRISTMILL_DATABASE_URL is not a database URL; {forms}") from error
-    if parsed.drivername == "postgresql":
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-        raise SetupError(f"GRISTMILL_DATABASE_URL: {parsed.drivername!r} is not supported; {forms}")
+    parsed = _parsed(url)
     try:
         # Parameters are texts of records: they stand in no error's message.
         engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        way_out = "pip install 'gristmill[postgres]'" if parsed.drivername == "postgresql+psycopg" else forms
         raise SetupError(
-            f"GRISTMILL_DATABASE_URL: the driver of {parsed.drivername!r} is not installed; {way_out}"
+            "GRISTMILL_DATABASE_URL: the driver of PostgreSQL is not installed; pip install 'gristmill[postgres]'"
         ) from error
-    with storage_errors(parsed.render_as_string(hide_password=True)):
+    with storage_errors(shown_url(parsed)):
         if engine.dialect.name == "sqlite":
-            if parsed.database:
-                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            _prepare_file(parsed)
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
+        else:
+            event.listen(engine, "connect", _prepare_postgresql)
         _bring_up_to_date(engine)
     return engine
+
+
+def shown_url(url: URL) -> str:
+    """A database's address without anything that could be secret: kind, host and name."""
+    if url.get_backend_name() == "sqlite":
+        return f"sqlite:///{url.database}"
+    return f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
+
+
+_FORMS = "use sqlite:///FILE or postgresql://USER@HOST/NAME"
+
+
+def _parsed(url: str | URL) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        # The message of what went wrong holds parts of the URL.
+        raise SetupError(f"GRISTMILL_DATABASE_URL is not a database URL; {_FORMS}") from error
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        raise SetupError(f"GRISTMILL_DATABASE_URL: {parsed.drivername!r} is not supported; {_FORMS}")
+    if "@" in (parsed.host or ""):
+        raise SetupError("GRISTMILL_DATABASE_URL: a name or password in it holds an @; write that as %40")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise SetupError(f"GRISTMILL_DATABASE_URL: a database in memory would lose everything; {_FORMS}")
+    return parsed
+
+
+def _prepare_file(url: URL) -> None:
+    """Make the folder of a new database; an old one that is empty was one and is none any more."""
+    file = Path(str(url.database).removeprefix("file:"))
+    if "uri" not in url.query and file.exists() and file.stat().st_size == 0 and not _is_being_made(file):
+        raise StorageError(_sentence(str(file), "the file is empty", _DAMAGED))
+    if "uri" not in url.query:
+        file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _is_being_made(file: Path) -> bool:
+    """Whether another process made the file just now and has yet to write to it."""
+    return time.time() - file.stat().st_mtime < _BUSY_SECONDS
+
+
+_patience: ContextVar[float | None] = ContextVar("patience", default=None)
+
+
+@contextmanager
+def hurried(seconds: float = 1.5) -> Iterator[None]:
+    """Wait for others that hold the database no longer than so, because somebody waits for this process to end."""
+    token = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(token)
 
 
 def _bring_up_to_date(engine: Engine) -> None:
@@ -117,14 +165,17 @@ _BY_SQLSTATE = {
 
 
 @contextmanager
-def storage_errors(where: str = "the database") -> Iterator[None]:
-    """Translate what the database or the file system refuses into a `StorageError` that says what to do."""
+def storage_errors(where: str = "the database", *, files: bool = True) -> Iterator[None]:
+    """Translate what the database, and with `files` the file system, refuses into a `StorageError` that says what
+    to do."""
     try:
         yield
     except DBAPIError as error:
         reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
         raise StorageError(_sentence(where, reason, _way_out(error))) from error
     except OSError as error:
+        if not files:
+            raise
         reason = error.strerror or str(error)
         raise StorageError(_sentence(error.filename or where, reason, _BY_ERRNO.get(error.errno or 0))) from error
 
@@ -142,20 +193,47 @@ def _way_out(error: DBAPIError) -> str | None:
     return _CONNECTION if lost else _BY_SQLITE_CODE.get(code) or _BY_SQLSTATE.get(state or "")
 
 
+_SLICE_SECONDS = 0.25
+"""SQLite waits for others in slices, between which a signal is noticed."""
+
+
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # pysqlite's own transaction handling would begin late and deadlock; we begin ourselves.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000:.0f}")
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute(f"PRAGMA busy_timeout={_SLICE_SECONDS * 1000:.0f}")
     cursor.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    reading = connection.get_execution_options().get("gristmill_reading")
-    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+    if connection.get_execution_options().get("gristmill_reading"):
+        connection.exec_driver_sql("BEGIN")
+        return
+    until = time.monotonic() + (_patience.get() or _BUSY_SECONDS)
+    while True:
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            return
+        except OperationalError as error:
+            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+            if code != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+
+
+def _prepare_postgresql(connection: Any, _record: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_encoding')")
+        (encoding,) = cursor.fetchone()
+        cursor.execute(f"SET lock_timeout = '{_BUSY_SECONDS * 1000:.0f}ms'")
+    connection.commit()
+    if encoding != "UTF8":
+        raise SetupError(
+            f"the database's encoding is {encoding}, which can't hold every record; create it with ENCODING 'UTF8'"
+        )
 
 
 class Database:
@@ -166,7 +244,9 @@ class Database:
 
     @contextmanager
     def _writing(self, *, alone: bool = False) -> Iterator[Connection]:
-        with storage_errors(), self._engine.begin() as connection:
+        with storage_errors(files=False), self._engine.begin() as connection:
+            if (patience := _patience.get()) and connection.dialect.name == "postgresql":
+                connection.execute(text(f"SET LOCAL lock_timeout = '{patience * 1000:.0f}ms'"))
             if alone:
                 hold_alone(connection)
             yield connection
@@ -178,7 +258,7 @@ class Database:
         if self._engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"
         with (
-            storage_errors(),
+            storage_errors(files=False),
             self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
         ):

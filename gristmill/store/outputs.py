@@ -19,10 +19,12 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """A file's records as of one moment. `version` grows whenever one of them ends or is moved by hand."""
+    """A file's records as of one moment. `version` grows whenever one of them ends or is moved by hand; `written`
+    says whether outputs show it."""
 
     version: int
     lines: int
+    written: bool
     pruned: bool
     states: Mapping[RecordState, int]
     _db: Connection
@@ -71,11 +73,11 @@ class Outputs(Database):
     def ends(self, file_id: int) -> Iterator[Ends]:
         """A file's records as they are now, for as long as the context lasts."""
         with self._reading() as db:
-            columns = select(files.c.version, files.c.lines, files.c.pruned_at)
-            version, lines, pruned_at = db.execute(columns.where(files.c.id == file_id)).one()
+            columns = select(files.c.version, files.c.written_version, files.c.lines, files.c.pruned_at)
+            version, written, lines, pruned_at = db.execute(columns.where(files.c.id == file_id)).one()
             counts = select(records.c.state, func.count()).where(records.c.file_id == file_id)
             states = {RecordState(state): n for state, n in db.execute(counts.group_by(records.c.state))}
-            yield Ends(version, lines, pruned_at is not None, states, db, file_id)
+            yield Ends(version, lines, written >= version, pruned_at is not None, states, db, file_id)
 
     def publish(self, file_id: int, version: int, show: Callable[[], None]) -> bool:
         """Call `show`, which puts outputs made from `version` in their places, unless newer ones stand there or the

@@ -37,6 +37,7 @@ from gristmill.store.tables import attempts, files, leases, records
 _AT_WORK = text("records.state IN ('waiting', 'queued')")
 """As the partial index `records_due` says it; SQLite uses that only for a query with the same words."""
 
+_SUSPECT = (FaultCode.INTERRUPTED.value, FaultCode.ENGINE_ERROR.value)
 _UNDER_WAY = records.c.attempts > records.c.settled
 _LAST = (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts)
 
@@ -117,7 +118,9 @@ class Queue(Database):
     def renew(self, lease: str, lease_seconds: float) -> None:
         """Keep a lease for another `lease_seconds` from now."""
         with self._writing() as db:
-            db.execute(update(leases).where(leases.c.id == lease).values(until=time.time() + lease_seconds))
+            # One that was let go of stays so.
+            held = (leases.c.id == lease) & (leases.c.until > 0)
+            db.execute(update(leases).where(held).values(until=time.time() + lease_seconds))
 
     def give_back(self, lease: str) -> int:
         """Let go of everything under a lease; how many records went back to where they were.
@@ -146,10 +149,10 @@ class Queue(Database):
     def to_generate(self, lease: str, *, suspect: bool) -> Iterator[Held]:
         """Leased records that have no attempt under way, oldest first.
 
-        `suspect` chooses between those whose last attempt ended with the process and all the others.
+        `suspect` chooses between those whose last attempt ended with the process or broke the engine, and the others.
         """
-        was_interrupted = func.coalesce(records.c.fault_code, "") == FaultCode.INTERRUPTED.value
-        chosen = was_interrupted if suspect else ~was_interrupted
+        suspected = func.coalesce(records.c.fault_code, "").in_(_SUSPECT)
+        chosen = suspected if suspect else ~suspected
         columns = (records.c.id, records.c.record_id, records.c.raw, files.c.schema, records.c.preset)
         query = select(*columns, records.c.max_new_tokens, records.c.attempts + 1)
         for row in self._leased(lease, ~_UNDER_WAY & chosen, query):

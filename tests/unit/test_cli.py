@@ -187,8 +187,8 @@ def test_the_doctor(run: Run, file: str, settings: Settings) -> None:
     status, output = run("doctor")
     assert status == 1
     assert (
-        f"BROKEN: {outbox} holds 1 lines, the database 2 accepted records; "
-        "`gristmill rewrite day --schema note` writes it anew\n"
+        f"BROKEN: {outbox} differs in line 2 from what it should hold; the database has 2 accepted records; "
+        "`gristmill rewrite day --schema note` puts it right\n"
     ) in output
     assert json.loads(run("doctor", "--json")[1])[0]["broken"]
     run("rewrite", "day", "--schema", "note")

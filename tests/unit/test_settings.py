@@ -34,7 +34,7 @@ def test_an_option_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("postgresql://me:hunter2@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:hunter2@host/db", "postgresql://.../db"),
         ("hunter2", "(set, but no database URL)"),
         ("", ""),
     ],

@@ -14,11 +14,20 @@ _FIRST = "0001"
 
 
 def revision_of(db: Connection) -> str | None:
-    """The revision of the tables; None where there are none yet."""
+    """The revision of the tables; None where there are none yet.
+
+    Raises:
+        SetupError: there are tables of our names that somebody else made.
+    """
     names = inspect(db).get_table_names()
     if "alembic_version" in names:
         return db.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
-    return _FIRST if "records" in names else None
+    ours = {"runs", "files", "records", "attempts"} & set(names)
+    if 0 < len(ours) < 4:
+        raise SetupError(
+            f"the database holds a table {min(ours)!r} that is not ours; nothing was changed; use a database of its own"
+        )
+    return _FIRST if ours else None
 
 
 def upgrade(db: Connection) -> None:
