@@ -313,7 +313,7 @@ def _start(db: Connection, run_id: str, requests: Sequence[Request], model: str)
             "run_id": run_id,
             "preset": r.preset.name,
             "max_new_tokens": r.max_new_tokens,
-            "model": model,
+            "model": model[:200],
             "started_at": now,
             "prompt_tokens": 0,
             "completion_tokens": 0,
