@@ -20,6 +20,7 @@ from gristmill import openai_batch
 from gristmill.errors import InvariantError
 from gristmill.faults import Fault
 from gristmill.prompts import spell, spell_strictly
+from gristmill.remote import Remote
 from gristmill.store import Ends, FileRow, Outputs, RecordState
 from gristmill.store.database import storage_errors
 
@@ -38,12 +39,14 @@ def outputs_exist(folder: Path, name: str) -> bool:
     return any((folder / f"{name}{ending}").exists() for ending in _ENDINGS)
 
 
-def write_outputs(file: FileRow, outputs: Outputs, outbox: Path, dead: Path, *, compress: bool) -> Ends:
+def write_outputs(
+    file: FileRow, outputs: Outputs, outbox: Path, dead: Path, *, compress: bool, remote: Remote | None = None
+) -> Ends:
     """Write a file's accepted lines and, if there are any, its dead ones; the moment that they show.
 
     Each appears complete or not at all, and replaces an earlier version. Once every record is accepted or dead, the
     mark `NAME.done` appears as the last of the three; while one is not, there is no mark. A dead file is removed when
-    nothing in it is dead any more. What was pruned stays as it is.
+    nothing in it is dead any more. What was pruned stays as it is. `remote` gets the same in the same order.
 
     Raises:
         InvariantError: the file's records are not as many as its lines; nothing was written.
@@ -67,21 +70,37 @@ def write_outputs(file: FileRow, outputs: Outputs, outbox: Path, dead: Path, *, 
                 bad = (dead_line(*one, file.key) for one in ends.dead())
                 parts[refused] = ready.enter_context(_prepared(refused, bad))
 
+        gone = [_other(accepted), _other(refused), *(() if any_dead else (refused,))]
+
         def show() -> None:
             with storage_errors(str(accepted.parent)):
                 if not ends.complete:
                     mark.unlink(missing_ok=True)
                 for path, part in parts.items():
                     part.replace(path)
-                for path in (_other(accepted), _other(refused), *(() if any_dead else (refused,))):
+                for path in gone:
                     path.unlink(missing_ok=True)
                 for folder in {path.parent for path in parts}:
                     _sync_folder(folder)
                 if ends.complete:
                     _write_mark(mark, file, ends.states, accepted, refused if any_dead else None)
+            if remote is not None:
+                _mirror(remote, file.schema, [*parts], gone, mark)
 
         outputs.publish(file.id, ends.version, show)
     return ends
+
+
+def _mirror(remote: Remote, schema: str, written: list[Path], gone: list[Path], mark: Path) -> None:
+    """Do in object storage what was done here: the mark goes first or comes last."""
+    if not mark.exists():
+        remote.remove(mark.name, "outbox", schema)
+    for path in written:
+        remote.put(path, path.parent.parent.name, schema)
+    for path in gone:
+        remote.remove(path.name, path.parent.parent.name, schema)
+    if mark.exists():
+        remote.put(mark, "outbox", schema)
 
 
 def accepted_line(file: FileRow, row: Mapping[str, Any]) -> str:

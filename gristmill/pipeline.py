@@ -25,6 +25,7 @@ from gristmill.outlet import drop_leftovers, output_paths, outputs_exist, write_
 from gristmill.policy import decide
 from gristmill.presets import get_preset
 from gristmill.records import Record, parse_line, readable
+from gristmill.remote import Remote
 from gristmill.report import FileReport, Report, collect, file_report, write_report
 from gristmill.schema import Schema, load_schema
 from gristmill.settings import Settings
@@ -84,6 +85,7 @@ class Pipeline:
         self._said_waiting: set[tuple[str, str]] = set()
         for folder in (self.inbox, self.outbox, self.dead, self.archive, self.reports):
             intake.writable(folder)
+        self._remote = Remote(settings.remote) if settings.remote else None
         self._see_that_nothing_is_missing()
         self._database = database = open_database(settings.url)
         self.ledger = Ledger(database)
@@ -162,6 +164,8 @@ class Pipeline:
 
         Files that can't be taken stay where they are; the run's notes say why.
         """
+        if self._remote is not None:
+            self._remote.pull(self.inbox)
         found = dict(intake.inbox_files(self.inbox))
         ready, moving = intake.settled(list(found), self.settings.settle_seconds)
         notes = [f"{readable(path.name)} is still being written; it is taken by the next run" for path in moving]
@@ -184,6 +188,8 @@ class Pipeline:
             taken.append(done)
             try:
                 intake.archive(done, self.archive, partial(self.ledger.note_archived, done.file.id))
+                if self._remote is not None:
+                    self._remote.taken(self.inbox, path)
             except FileNotFoundError:
                 log.info("%s was moved by another run", readable(path.name), extra={"action": "file_gone"})
             except (OSError, InputError) as error:
@@ -494,7 +500,8 @@ class Pipeline:
         return count
 
     def _write_outputs(self, file: FileRow) -> Ends:
-        return write_outputs(file, self.outputs, self.outbox, self.dead, compress=self.settings.compress)
+        compress = self.settings.compress
+        return write_outputs(file, self.outputs, self.outbox, self.dead, compress=compress, remote=self._remote)
 
     def schema(self, name: str) -> Schema:
         """The schema of that name, imported again when its file has changed.
