@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     chunk_records: int = Field(1000, ge=1, le=100_000, description="records claimed at once")
     max_attempts: int = Field(4, ge=1, le=20, description="attempts before a record is dead")
     settle_seconds: float = Field(2.0, ge=0, le=3600, description="how long a file must have been still")
+    cluster: str = Field("", description="Dask scheduler's address, or local:N; runs of flows spread over it")
     remote: str = Field("", description="object storage with inbox/, outbox/ and dead/, such as s3://bucket/prefix")
     max_line_bytes: int = Field(16_000_000, ge=1000, description="a longer line of an input file is dead")
     compress: bool = Field(False, description="write outbox and dead files as .jsonl.gz")

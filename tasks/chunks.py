@@ -8,6 +8,7 @@ from gristmill.pipeline import pipeline_for
 from gristmill.settings import Settings
 from tasks.check import check
 from tasks.claim import claim
+from tasks.cluster import spread
 from tasks.generate import generate
 from tasks.route import route
 
@@ -16,6 +17,9 @@ log = logging.getLogger("gristmill.chunks")
 
 def work_off(settings: Settings, run_id: str, *, ignore_due: bool = False) -> None:
     """Finish what dead runs left, and work through everything that this run may claim."""
+    if settings.cluster:
+        spread(settings, run_id, ignore_due=ignore_due)
+        return
     pipeline = pipeline_for(settings)
     kind = pipeline.ledger.run(run_id).kind
     due = pipeline.due(run_id, ignore_due=ignore_due)

@@ -90,7 +90,8 @@ class Queue(Database):
             return int(db.execute(count.where(records.c.due_at <= due_by)).scalar_one())
 
     def recover(self, run_id: str, *, lease_seconds: float) -> Claim:
-        """Take over what other runs let go of by dying, or by sleeping through their lease.
+        """Take over what other runs let go of, by dying or by sleeping through their lease, and what processes of
+        this run held that died.
 
         Records that were never started go back to where they were. Those with an attempt under way come under the
         returned lease, an attempt without a candidate judged `interrupted`, so that checking and routing them
@@ -100,8 +101,9 @@ class Queue(Database):
         lease = uuid.uuid4().hex
         with self._writing(alone=True) as db:
             # A holder that is in the middle of a transaction is waited for here.
-            others = select(leases).where(leases.c.run_id != run_id).order_by(leases.c.id).with_for_update()
-            lost = [row.id for row in db.execute(others) if row.until < now or not owners.lives(row.owner)]
+            held = db.execute(select(leases).order_by(leases.c.id).with_for_update()).all()
+            lapsed = {row.id for row in held if row.run_id != run_id and row.until < now}
+            lost = [row.id for row in held if row.id in lapsed or not owners.lives(row.owner)]
             started = db.execute(select(records.c.id).where(records.c.lease.in_(lost), _UNDER_WAY)).scalars().all()
             _lease(db, started, lease, run_id, lease_seconds)
             _give_back(db, records.c.lease.in_(lost))
