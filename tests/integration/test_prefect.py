@@ -179,7 +179,9 @@ def test_a_set_up_error_is_one_line(server: str, environment: dict[str, str]) ->
 def test_deployments_as_documented(server: str, worker: Path) -> None:
     """The deployments have their names, schedules and limits, and their parameters are described."""
     found = {d["name"]: d for d in httpx.post(f"{server}/deployments/filter", json={}).json()}
-    assert set(found) == {"nightly", "hourly"}
+    assert set(found) == {"nightly", "on-arrival", "hourly", "weekly"}
+    assert found["on-arrival"]["schedules"] == []
+    assert found["nightly"]["version"] == "0.1.0"
     assert [s["schedule"]["cron"] for s in found["nightly"]["schedules"]] == ["0 2 * * *"]
     assert found["nightly"]["global_concurrency_limit"]["limit"] == 1
     properties = found["nightly"]["parameter_openapi_schema"]["properties"]

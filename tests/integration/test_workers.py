@@ -17,6 +17,7 @@ import pytest
 
 from gristmill.pipeline import Pipeline
 from gristmill.settings import load_settings
+from gristmill.store import RecordState
 from gristmill.testing import FakeEngine
 from tests.postgres import Server
 from tests.unit.conftest import NOTE_SCHEMA
@@ -59,7 +60,7 @@ class Place:
         self.prefect("--no-prompt", "deploy", "--all")
         # As it stands there, but less patient.
         automations = (ROOT / "automations.yaml").read_text()
-        (folder / "automations.yaml").write_text(automations.replace("within: 120", "within: 45"))
+        (folder / "automations.yaml").write_text(automations.replace("within: 120", "within: 35"))
         self.prefect("automation", "create", "--from-file", str(folder / "automations.yaml"))
         self.worker = self.start("worker", "start", "--pool", "gristmill")
         self.fresh()
@@ -251,7 +252,7 @@ def test_a_killed_run_does_not_block_the_next(place: Place) -> None:
 
 def test_four_workers(place: Place) -> None:
     """Four runs at once have three and a half times the rate of one, never do a record twice, and survive a loss."""
-    cost, records = 0.04, 400
+    cost, records = 0.04, 300
 
     def rate() -> float:
         """Records a second while all runs were at work: they do not begin in the same second."""
@@ -269,12 +270,12 @@ def test_four_workers(place: Place) -> None:
     place.fresh(chunk_records="100")
     workers = [place.start("worker", "start", "--pool", "gristmill") for _ in range(3)]
     runs = [place.run("extract/on-arrival", cost=cost, again=False) for _ in range(4)]
-    place.drop("a", [f"r{i}" for i in range(records * 6)])
+    place.drop("a", [f"r{i}" for i in range(records * 5)])
     place.ended(*runs)
-    assert place.states() == {"accepted": records * 6}
+    assert place.states() == {"accepted": records * 5}
     with place.store._database.connect() as db:
         owners = db.exec_driver_sql("SELECT count(DISTINCT run_id), count(*) FROM attempts").one()
-    assert owners == (4, records * 6)
+    assert owners == (4, records * 5)
     print(f"one worker {alone:.1f} records/s, four {rate():.1f}")
     assert rate() > 3.5 * alone
 
@@ -294,3 +295,56 @@ def test_four_workers(place: Place) -> None:
     for worker in workers:
         worker.terminate()
         worker.wait(60)
+
+
+def test_serve(tmp_path: Path) -> None:
+    """One command sets all up; Ctrl-C ends everything within seconds, and a run at work gives back and is not stuck."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "note.py").write_text(NOTE_SCHEMA)
+    inbox = tmp_path / "data" / "inbox" / "note"
+    inbox.mkdir(parents=True)
+    (inbox / "a.jsonl").write_text("".join(f'{{"id": "r{i}", "text": "t"}}\n' for i in range(400)))
+    environment = {key: value for key, value in os.environ.items() if key != "PREFECT_API_URL"} | {
+        "GRISTMILL_DATA": str(tmp_path / "data"),
+        "GRISTMILL_SCHEMAS": str(tmp_path / "schemas"),
+        "GRISTMILL_SETTLE_SECONDS": "0",
+        "GRISTMILL_SERVE_PORT": port,
+        "PREFECT_HOME": str(tmp_path / "home"),
+        "PYTHONPATH": str(ROOT / "tests" / "integration" / "fake_site"),
+        "FAKE_SECONDS": "0.1",
+    }
+    api = f"http://127.0.0.1:{port}/api"
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "flows._serve"]
+    with log.open("w") as out, subprocess.Popen(command, env=environment, cwd=ROOT, stdout=out, stderr=out) as process:
+        for _ in range(600):
+            if "The UI is at" in log.read_text() or process.poll() is not None:
+                break
+            time.sleep(0.2)
+        assert f"The UI is at http://127.0.0.1:{port};" in log.read_text()
+        known = httpx.post(f"{api}/deployments/filter", json={}).json()
+        assert {deployment["name"] for deployment in known} == {"nightly", "on-arrival", "hourly", "weekly"}
+        (arrival,) = [deployment for deployment in known if deployment["name"] == "on-arrival"]
+        asked = {"state": {"type": "SCHEDULED"}}
+        run = httpx.post(f"{api}/deployments/{arrival['id']}/create_flow_run", json=asked).json()["id"]
+        store = Pipeline(
+            load_settings(data=tmp_path / "data", schemas=tmp_path / "schemas", settle_seconds=0.0), FakeEngine()
+        )
+        for _ in range(300):
+            if store.desk.rows([RecordState.LEASED]):
+                break
+            time.sleep(0.2)
+        time.sleep(2)
+        started = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(40) == 0
+    assert not [pid for pid in started if psutil.pid_exists(pid)]
+    assert "Finished in state Crashed" in log.read_text()
+    assert run
+    held = len(store.desk.rows([RecordState.LEASED]))
+    assert 0 < held < 400
+    assert store.queue.recover("another", lease_seconds=100).records == held
+    store.close()
