@@ -6,7 +6,7 @@ A step can be repeated or continued by another process: what a run has in hand s
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -15,9 +15,10 @@ from typing import Any
 
 from gristmill import intake
 from gristmill.checking import check
-from gristmill.engine import Engine, Failed, FinishReason, Outcome, Request, engine_for
-from gristmill.errors import InputError, InvariantError, SchemaError, SetupError, StorageError
-from gristmill.faults import Fault, FaultCode
+from gristmill.engine import Engine, FinishReason, engine_for
+from gristmill.errors import InputError, SchemaError, StorageError
+from gristmill.faults import Fault
+from gristmill.generating import GROUP, Generation
 from gristmill.grammar import constraint_for
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
@@ -46,17 +47,9 @@ from gristmill.store import (
     open_database,
 )
 from gristmill.store.database import hurried
-from gristmill.store.lease import LeaseKeeper
 
 log = logging.getLogger(__name__)
 
-_GROUP = 256
-_GROUP_SECONDS = 1.0
-_GROUP_TEXT = 8 << 20
-"""Outcomes are committed when so many have come, so long has passed since the first of them, or their records hold so
-many characters; a killed process repeats at most these and those in the model."""
-
-_SAY_EVERY_SECONDS = 20.0
 _READING_SECONDS = 0.5
 
 Progress = Callable[[int], None]
@@ -289,106 +282,22 @@ class Pipeline:
         )
 
     def generate(self, run_id: str, lease: str, progress: Progress = lambda _: None) -> int:
-        """Make an attempt for each record under the lease that has none under way; how many were made.
+        """Make an attempt for each record under the lease that has none under way (see `Generation`); how many.
 
-        Records whose last attempt ended with the process are generated one by one, after all others: the one that
-        killed it, if one did, then takes no neighbour with it. Whatever ends this early, what the engine returned is
-        kept and the rest given back.
+        Raises:
+            InvariantError: the engine or the store broke its contract.
         """
         engine = self._loaded()
-        schema_named = cache(self.schema)
-        pending: dict[int, Request] = {}
-        made: list[tuple[Request, Outcome, float]] = []
-        count = held_text = 0
-        elsewhere, said, first = 0.0, time.monotonic(), 0.0
-        under_way: dict[int, Request] = {}
-
-        def requests(*, suspect: bool) -> Iterator[Request]:
-            nonlocal elsewhere
-            before = time.perf_counter()
-            for held in self.queue.to_generate(lease, suspect=suspect):
-                content = parse_line(held.raw, held.record_id)
-                if isinstance(content, Fault):
-                    raise InvariantError(f"record {held.pk} was readable when it was taken in and is not any more")
-                schema, preset = schema_named(held.schema), get_preset(held.preset)
-                request = Request(held.pk, content, schema, preset, held.max_new_tokens, held.attempt)
-                pending[held.pk] = request
-                elsewhere += time.perf_counter() - before
-                yield request
-                before = time.perf_counter()
-            elsewhere += time.perf_counter() - before
-
-        def outcomes() -> Iterator[Outcome]:
-            yield from engine.generate(requests(suspect=False), started)
-            for request in requests(suspect=True):
-                # What its neighbours brought is safe before the next one, which may be the last, begins.
-                save()
-                yield from engine.generate([request], started)
-
-        def started(batch: Sequence[Request]) -> None:
-            nonlocal elsewhere
-            before = time.perf_counter()
-            self.queue.start_attempts(lease, run_id, batch, engine.model.name)
-            under_way.update((request.key, request) for request in batch)
-            kept.progressed()
-            elsewhere += time.perf_counter() - before
-
-        def save() -> None:
-            nonlocal count, elsewhere, said, held_text
-            before = time.perf_counter()
-            if made:
-                self.queue.save_outcomes(lease, run_id, made, engine.model.name)
-                count += len(made)
-                progress(len(made))
-                made.clear()
-                held_text = 0
-                kept.progressed()
-                if time.monotonic() - said > _SAY_EVERY_SECONDS:
-                    said = time.monotonic()
-                    log.info("%d records of this chunk generated so far", count, extra={"action": "progress"})
-            elsewhere += time.perf_counter() - before
-
-        began = time.perf_counter()
-        with LeaseKeeper(self.queue, lease, self.settings.lease_seconds) as kept:
-            try:
-                for outcome in outcomes():
-                    first = first if made else time.monotonic()
-                    under_way.pop(outcome.key, None)
-                    made.append((pending.pop(outcome.key), outcome, time.time()))
-                    held_text += len(made[-1][0].record.text)
-                    if len(made) >= _GROUP or held_text > _GROUP_TEXT or time.monotonic() - first > _GROUP_SECONDS:
-                        save()
-                if pending:
-                    raise InvariantError(f"the engine gave no outcome for {len(pending)} records; they are given back")
-                save()
-            except (StorageError, SetupError, InvariantError):
-                self._let_go(lease, save)
-                raise
-            except Exception as error:
-                # The engine broke: one of those in it may be why, and is not to break it for ever.
-                fault = Fault(FaultCode.ENGINE_ERROR, f"the engine raised {type(error).__name__}")
-                made += [(request, Failed(request.key, fault), time.time()) for request in under_way.values()]
-                self._let_go(lease, save)
-                raise
-            except BaseException:
-                # Somebody wants the process to end, and does not wait long.
-                with hurried():
-                    self._let_go(lease, save)
-                raise
-            finally:
-                with suppress(StorageError):
-                    self.ledger.add_model_seconds(run_id, time.perf_counter() - began - elsewhere)
+        named = cache(self.schema)
+        work = Generation(engine, self.queue, run_id, lease, schema_named=named, progress=progress)
+        try:
+            count = work.run(self.settings.lease_seconds)
+        finally:
+            with suppress(StorageError), hurried():
+                self.ledger.add_model_seconds(run_id, work.model_seconds)
         if engine.model.notes:
             self.ledger.note(run_id, *engine.model.notes)
         return count
-
-    def _let_go(self, lease: str, save: Callable[[], None]) -> None:
-        """Keep what is made and give the rest back, if the store lets us; if not, the next run takes it over."""
-        try:
-            save()
-            self.queue.give_back(lease)
-        except StorageError as error:
-            log.warning("what was in hand is not given back but taken over by the next run: %s", error)
 
     def check(self, lease: str) -> Checked:
         """Judge every candidate under the lease, but those whose schema can't be used; accepted records are done."""
@@ -407,7 +316,7 @@ class Pipeline:
             else:
                 verdicts.append(Verdict(held.pk, held.attempt, result.text, None))
                 accepted += 1
-            if len(verdicts) == _GROUP:
+            if len(verdicts) == GROUP:
                 self.queue.save_verdicts(lease, verdicts)
                 judged += len(verdicts)
                 verdicts = []
