@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export DO_NOT_TRACK = 1
 
-.PHONY: run test test-fast lint bench bench-pipeline serve install clean
+.PHONY: run test test-slow test-fast lint bench bench-pipeline serve install clean
 
 install: $(INSTALLED)
 
@@ -28,7 +28,11 @@ run: $(INSTALLED)
 test: $(INSTALLED)
 	@$(BIN)/gristmill model fetch
 	@$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/durability
-	@$(BIN)/python -m pytest tests/integration
+	@$(BIN)/python -m pytest -m 'not slow' tests/integration
+
+# Killed workers and four at once, on an otherwise idle machine.
+test-slow: $(INSTALLED)
+	@$(BIN)/python -m pytest -m slow tests/integration
 
 test-fast: $(INSTALLED)
 	@$(BIN)/python -m pytest --numprocesses 2 tests/unit

@@ -229,6 +229,7 @@ def test_cancelled(place: Place) -> None:
     assert place.store.queue.recover("another", lease_seconds=100).records == states["leased"]
 
 
+@pytest.mark.slow
 def test_a_killed_run_does_not_block_the_next(place: Place) -> None:
     """After SIGKILL of a nightly run's process and of its worker, the next nightly run starts and finishes."""
     place.fresh()
@@ -250,6 +251,7 @@ def test_a_killed_run_does_not_block_the_next(place: Place) -> None:
     assert states["accepted"] + states.get("queued", 0) == 300
 
 
+@pytest.mark.slow
 def test_four_workers(place: Place) -> None:
     """Four runs at once have three and a half times the rate of one, never do a record twice, and survive a loss."""
     cost, records = 0.04, 300

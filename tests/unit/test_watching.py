@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -98,8 +98,12 @@ def in_the_background(watch: Watcher) -> Iterator[None]:
             raise SystemExit
         return look()
 
+    def run() -> None:
+        with suppress(SystemExit):
+            watch.run()
+
     watch.look = until_ended  # type: ignore[method-assign]
-    thread = threading.Thread(target=watch.run)
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield
