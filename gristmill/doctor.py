@@ -36,7 +36,9 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
         yield Finding(True, broken, backup)
     orphans, half_read = pipeline.invariants.left_by_the_dead()
     if orphans:
-        yield Finding(False, f"{orphans} records are held by processes that died", "the next run takes them over")
+        yield Finding(
+            False, f"{orphans} records were left unfinished by processes that ended", "the next run takes them over"
+        )
     if half_read:
         what = f"{half_read} files were half read by processes that died"
         yield Finding(False, what, "the next run reads them again")
@@ -47,6 +49,11 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
     for path in intake.strangers(pipeline.inbox):
         name = readable(str(path.relative_to(pipeline.inbox)))
         yield Finding(False, f"{name} lies in the inbox and is never taken", "name it .jsonl, in a schema's folder")
+    for path, folder in intake.inbox_files(pipeline.inbox):
+        try:
+            pipeline.schema(intake.schema_name(folder, None))
+        except SchemaError as error:
+            yield Finding(False, f"{readable(str(path.relative_to(pipeline.inbox)))} stays in the inbox", str(error))
     for name, counts in pipeline.ledger.unfinished().items():
         try:
             pipeline.schema(name)

@@ -23,13 +23,15 @@ _GROUP_TEXT = 8 << 20
 many characters; a killed process repeats at most these and those in the model."""
 
 _SAY_EVERY_SECONDS = 20.0
+_JUDGE_EVERY_SECONDS = 5.0
 
 
 class Generation:
     """An attempt for each record under a lease that has none under way.
 
     Records whose last attempt ended with the process or broke the engine are generated one by one, after all others:
-    the one that was why, if one was, then takes no neighbour with it. `model_seconds` is the time in the engine.
+    the one that was why, if one was, then takes no neighbour with it. `judge` is called now and then, so that results
+    can be had before the chunk is at its end. `model_seconds` is the time in the engine.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Generation:
         *,
         schema_named: Callable[[str], Schema],
         progress: Callable[[int], None],
+        judge: Callable[[], object],
     ) -> None:
         self.model_seconds = 0.0
         self._engine = engine
@@ -49,6 +52,8 @@ class Generation:
         self._lease = lease
         self._schema_named = schema_named
         self._progress = progress
+        self._judge = judge
+        self._judged = time.monotonic()
         self._pending: dict[int, Request] = {}
         self._in_engine: dict[int, Request] = {}
         self._made: list[tuple[Request, Outcome, float]] = []
@@ -138,6 +143,9 @@ class Generation:
             self._count += len(self._made)
             self._progress(len(self._made))
             self._made.clear()
+            if time.monotonic() - self._judged > _JUDGE_EVERY_SECONDS:
+                self._judge()
+                self._judged = time.monotonic()
             if time.monotonic() - self._said > _SAY_EVERY_SECONDS:
                 self._said = time.monotonic()
                 log.info("%d records of this chunk generated so far", self._count, extra={"action": "progress"})
@@ -147,6 +155,7 @@ class Generation:
         """Keep what is made and give the rest back, if the store lets us; if not, the next run takes it over."""
         try:
             self._save()
+            self._judge()
             self._queue.give_back(self._lease)
         except StorageError as error:
             log.warning("what was in hand is not given back but taken over by the next run: %s", error)

@@ -75,6 +75,7 @@ class Pipeline:
         self._engine = engine
         self._schemas: dict[str, tuple[tuple[int, int] | None, Schema]] = {}
         self._recovered: set[str] = set()
+        self._early: dict[str, Checked] = {}
         self._said_waiting: set[tuple[str, str]] = set()
         for folder in (self.inbox, self.outbox, self.dead, self.archive, self.reports):
             intake.writable(folder)
@@ -262,7 +263,11 @@ class Pipeline:
     def _recover(self, run_id: str) -> Claim:
         claim = self.queue.recover(run_id, lease_seconds=self.settings.lease_seconds)
         if claim.records:
-            log.warning("%d records of a run that died are taken over", claim.records, extra={"action": "recovered"})
+            log.warning(
+                "%d records that an earlier run left unfinished are taken over",
+                claim.records,
+                extra={"action": "recovered"},
+            )
         return claim
 
     def _claim(self, run_id: str, file_ids: Sequence[int] | None, ignore_due: bool) -> Claim:
@@ -289,7 +294,12 @@ class Pipeline:
         """
         engine = self._loaded()
         named = cache(self.schema)
-        work = Generation(engine, self.queue, run_id, lease, schema_named=named, progress=progress)
+
+        def judge() -> None:
+            # What was judged while the chunk was in the model counts with the rest of it.
+            self._early[lease] = self.check(lease)
+
+        work = Generation(engine, self.queue, run_id, lease, schema_named=named, progress=progress, judge=judge)
         try:
             count = work.run(self.settings.lease_seconds)
         finally:
@@ -321,7 +331,8 @@ class Pipeline:
                 judged += len(verdicts)
                 verdicts = []
         self.queue.save_verdicts(lease, verdicts)
-        return Checked(judged + len(verdicts), accepted)
+        before = self._early.pop(lease, Checked(0, 0))
+        return Checked(before.judged + judged + len(verdicts), before.accepted + accepted)
 
     def _text_of(self, pk: int) -> str:
         content = parse_line(self.desk.raw(pk), "")

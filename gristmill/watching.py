@@ -67,7 +67,7 @@ class Watcher:
         for path in ready:
             if path.exists():
                 self._refused[path] = (self._stamp(path), time.monotonic())
-        if not report.attempts:
+        if not report.attempts and not ready:
             # What is due and could not be tried, for want of its schema, is not asked for in a circle.
             self._idle_until = time.monotonic() + _AGAIN_SECONDS
         if report.records or report.notes:

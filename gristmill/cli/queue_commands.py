@@ -63,7 +63,10 @@ def show(
     desk = existing(load_settings(data=data)).desk
     rows = desk.rows(list(RecordState), record_id=record_id)
     if not rows:
-        raise SetupError(f"no record has the id {record_id!r}; `gristmill queue ls` lists those that wait")
+        raise SetupError(
+            f"no record has the id {record_id!r}; `gristmill queue ls` lists those that wait, with --dead the dead "
+            "ones; a line that can't be read is called FILE:LINE"
+        )
     shown = [_as_json(row) | {"input": desk.raw(row.pk).decode("utf-8", errors="backslashreplace")} for row in rows]
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))

@@ -112,6 +112,7 @@ def prune(
 
 
 def _file(pipeline: Pipeline, name: str, schema: str) -> FileRow:
+    name = name.removesuffix(".gz").removesuffix(".jsonl")
     known = [file for file in pipeline.ledger.files() if file.schema == schema]
     for file in known:
         if file.output_name == name:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +10,9 @@ from typing import Annotated
 import typer
 
 from gristmill.cli.common import AsJson, Data
+from gristmill.models.embedded import cache_folder
 from gristmill.report import Report, headline
-from gristmill.settings import load_settings, sources
+from gristmill.settings import Sourced, load_settings, sources
 
 
 def watch(
@@ -39,6 +41,9 @@ def watch(
 def config(data: Data = None, as_json: AsJson = False) -> None:
     """Print every setting with its value and where it comes from: option, environment, .env or default."""
     rows = sources(load_settings(data=data))
+    own = os.environ.get("GRISTMILL_CACHE")
+    about = "where the embedded model lies"
+    rows.append(Sourced("GRISTMILL_CACHE", str(cache_folder()), "environment" if own else "default", about))
     if as_json:
         shown = [{"variable": r.variable, "value": r.value, "source": r.source} for r in rows]
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))

@@ -130,3 +130,22 @@ def test_results_so_far(drop: Drop, settings: Settings) -> None:
     drop("note/a.jsonl", b"".join(b'{"id": "r%d", "text": "t"}\n' % n for n in range(9)))
     extract(Pipeline(settings.model_copy(update={"chunk_records": 2}), FakeEngine(looks)))
     assert seen == [4]
+
+
+def test_results_of_a_chunk_that_is_not_at_its_end(
+    drop: Drop, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results can be had while their chunk is still in the model."""
+    monkeypatch.setattr("gristmill.generating._GROUP_SECONDS", 0.0)
+    monkeypatch.setattr("gristmill.generating._JUDGE_EVERY_SECONDS", 0.0)
+    seen: list[int] = []
+
+    def looks(request: Request) -> str:
+        other = Pipeline(settings, FakeEngine())
+        with other.outputs.ends(1) as ends:
+            seen.append(len(list(ends.accepted())))
+        return first_example(request)
+
+    drop("note/a.jsonl", b"".join(b'{"id": "r%d", "text": "t"}\n' % n for n in range(4)))
+    extract(Pipeline(settings, FakeEngine(looks, batch=1)))
+    assert seen == [0, 1, 2, 3]
