@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gristmill.pipeline import Pipeline
 from gristmill.settings import load_settings
 from gristmill.testing import FakeEngine
@@ -14,6 +16,7 @@ from tests.unit.conftest import NOTE_SCHEMA
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_two_processes_of_a_cluster(tmp_path: Path) -> None:
     """Two processes work off one run, each record is done once, and the run ends as any other."""
     (tmp_path / "schemas").mkdir()

@@ -196,6 +196,7 @@ def test_a_broken_run_is_failed(place: Place) -> None:
     assert "no model directory '/nowhere'" in seen["state"]["message"]
 
 
+@pytest.mark.slow
 def test_upkeep(place: Place) -> None:
     """The weekly run checks and prunes; where something is broken it fails with what it is."""
     place.fresh()
@@ -299,6 +300,7 @@ def test_four_workers(place: Place) -> None:
         worker.wait(60)
 
 
+@pytest.mark.slow
 def test_serve(tmp_path: Path) -> None:
     """One command sets all up; Ctrl-C ends everything within seconds, and a run at work gives back and is not stuck."""
     with socket.socket() as probe:
