@@ -6,17 +6,16 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 from prefect import Flow
 
+from gristmill.cli import STOPPED, stop
 from gristmill.errors import GristmillError
 
 _GOODBYE_SECONDS = 3.0
 """How long Prefect may take to report that a run was stopped; its temporary server may have been stopped as well."""
-
-_STOPPED = "stopped: what is finished is kept, the rest given back; run again to go on"
 
 
 def run_flow(flow: Flow[..., Any]) -> None:
@@ -40,18 +39,13 @@ def run_flow(flow: Flow[..., Any]) -> None:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(_STOPPED, file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-
-
-def _stop(number: int, _frame: object) -> NoReturn:
-    os.write(2, f"{_STOPPED}\n".encode())
-    sys.exit(128 + number)
 
 
 def _stop_in_time() -> None:
     """See to it that the process ends soon after it was asked to, whatever Prefect's client still waits for."""
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, stop)
     read, write = os.pipe()
     os.set_blocking(write, False)
     # Told to this descriptor, a signal is noticed whoever has put which handler in our handler's place.
@@ -63,7 +57,7 @@ def _stop_in_time() -> None:
         time.sleep(_GOODBYE_SECONDS)
         for child in psutil.Process().children():
             child.terminate()
-        print(_STOPPED, file=sys.stderr, flush=True)
+        print(STOPPED, file=sys.stderr, flush=True)
         os._exit(128 + number)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -1,6 +1,5 @@
 """Checking: a candidate is judged, never mended."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -9,11 +8,10 @@ from pydantic import BaseModel, ValidationError
 
 from gristmill.engine.base import FinishReason
 from gristmill.faults import Fault, FaultCode
+from gristmill.prompts import spell_strictly
 from gristmill.schema import dump
 
 REPLACEMENT = "\ufffd"
-
-_spelling = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -46,7 +44,7 @@ def check(text: str, finish_reason: FinishReason, model: type[M], source: Callab
     except Exception as error:  # noqa: BLE001 - a validator is a user's code and may raise anything
         return _raised("a validator", error)
     try:
-        spelt = _spelling.encode(dump(output))
+        spelt = spell_strictly(dump(output))
         # A validator may have put half of a surrogate pair in.
         spelt.encode()
         return Accepted(output, spelt)

@@ -302,9 +302,12 @@ class Pipeline:
         work = Generation(engine, self.queue, run_id, lease, schema_named=named, progress=progress, judge=judge)
         try:
             count = work.run(self.settings.lease_seconds)
-        finally:
+        except BaseException:
+            # What ended it is to be told, not that a figure of the report is lost.
             with suppress(StorageError), hurried():
                 self.ledger.add_model_seconds(run_id, work.model_seconds)
+            raise
+        self.ledger.add_model_seconds(run_id, work.model_seconds)
         if engine.model.notes:
             self.ledger.note(run_id, *engine.model.notes)
         return count
@@ -446,11 +449,25 @@ class Pipeline:
         progress: Progress = lambda _: None,
     ) -> Report:
         """All steps after intake, one after the other, for callers without Prefect."""
+        self.work_off(run_id, file_ids=file_ids, ignore_due=ignore_due, progress=progress)
+        return self.report(run_id)
+
+    def work_off(
+        self,
+        run_id: str,
+        *,
+        file_ids: Sequence[int] | None = None,
+        ignore_due: bool = False,
+        progress: Progress = lambda _: None,
+    ) -> int:
+        """Chunk after chunk until none is due; how many records that were."""
+        done = 0
         while (claim := self.next_chunk(run_id, file_ids=file_ids, ignore_due=ignore_due)).records:
             self.generate(run_id, claim.lease, progress)
             self.check(claim.lease)
             self.route(claim.lease)
-        return self.report(run_id)
+            done += claim.records
+        return done
 
     def _usable_schemas(self, run_id: str) -> list[str]:
         usable = []

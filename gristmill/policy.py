@@ -9,7 +9,7 @@ LADDER = ("extract", "stable", "structured")
 """Presets in the order in which they are tried after an answer that was wrong rather than cut."""
 
 MAX_ATTEMPTS = 4
-"""Attempts of any kind before a record is dead."""
+"""Attempts before a record is dead, but for those that ended with the process: these have a limit of their own."""
 
 LIMITS: dict[FaultCode, int] = {
     FaultCode.TRUNCATED: 3,

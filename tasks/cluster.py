@@ -14,14 +14,7 @@ def chunks(settings: Settings, run_id: str, ignore_due: bool) -> int:
 
     Each process of the cluster loads the model once and claims for itself: what travels are settings and a run's id.
     """
-    pipeline = pipeline_for(settings)
-    done = 0
-    while (claim := pipeline.next_chunk(run_id, ignore_due=ignore_due)).records:
-        pipeline.generate(run_id, claim.lease)
-        pipeline.check(claim.lease)
-        pipeline.route(claim.lease)
-        done += claim.records
-    return done
+    return pipeline_for(settings).work_off(run_id, ignore_due=ignore_due)
 
 
 def spread(settings: Settings, run_id: str, *, ignore_due: bool = False) -> int:

@@ -19,7 +19,7 @@ def main() -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+        signal.signal(number, stop)
     try:
         app()
     except GristmillError as error:
@@ -27,7 +27,11 @@ def main() -> None:
         sys.exit(2)
 
 
-def _stop(number: int, _frame: object) -> NoReturn:
+STOPPED = "stopped: what is finished is kept, the rest given back; run again to go on"
+
+
+def stop(number: int, _frame: object) -> NoReturn:
+    """Handle a signal that asks the process to end: say so, and leave by an exception, so that work is given back."""
     # Straight to the descriptor: the signal may have come in the middle of a print.
-    os.write(2, b"stopped: what is finished is kept, the rest given back; run again to go on\n")
+    os.write(2, f"{STOPPED}\n".encode())
     sys.exit(128 + number)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
 from gristmill.errors import InputError
 from gristmill.presets import get_preset
@@ -15,7 +15,7 @@ from gristmill.records import Line, Record
 from gristmill.store import owner as owners
 from gristmill.store.database import Database
 from gristmill.store.life import RecordState
-from gristmill.store.tables import files, records, runs
+from gristmill.store.tables import AT_WORK, files, records, runs
 
 _PAGE_BYTES = 8 << 20
 _READING_LAPSES_SECONDS = 300.0
@@ -246,7 +246,7 @@ class Ledger(Database):
         found: dict[str, dict[RecordState, int]] = {}
         with self._reading() as db:
             # Two questions, each of which has an index.
-            for which in (text("records.state IN ('waiting', 'queued')"), records.c.lease.is_not(None)):
+            for which in (AT_WORK, records.c.lease.is_not(None)):
                 query = (
                     select(files.c.schema, records.c.state, func.count())
                     .join(files, files.c.id == records.c.file_id)

@@ -22,7 +22,6 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    text,
     update,
 )
 
@@ -32,10 +31,7 @@ from gristmill.policy import Again, Attempt, Dead
 from gristmill.store import owner as owners
 from gristmill.store.database import Database, in_pages, in_pages_of_bytes
 from gristmill.store.life import ACCEPTED, Claim, Failing, Held, RecordState, Settled, Unjudged, Verdict
-from gristmill.store.tables import attempts, files, leases, records
-
-_AT_WORK = text("records.state IN ('waiting', 'queued')")
-"""As the partial index `records_due` says it; SQLite uses that only for a query with the same words."""
+from gristmill.store.tables import AT_WORK, attempts, files, leases, records
 
 _SUSPECT = (FaultCode.INTERRUPTED.value, FaultCode.ENGINE_ERROR.value)
 _UNDER_WAY = records.c.attempts > records.c.settled
@@ -64,7 +60,7 @@ class Queue(Database):
             select(records.c.id)
             .join(files, files.c.id == records.c.file_id)
             .where(
-                _AT_WORK,
+                AT_WORK,
                 records.c.state.in_(states),
                 records.c.due_at <= due_by,
                 fresh,
@@ -85,7 +81,7 @@ class Queue(Database):
 
     def due(self, state: RecordState, due_by: float) -> int:
         """How many records in a state are due by a time (seconds since 1970)."""
-        count = select(func.count()).select_from(records).where(_AT_WORK, records.c.state == state)
+        count = select(func.count()).select_from(records).where(AT_WORK, records.c.state == state)
         with self._reading() as db:
             return int(db.execute(count.where(records.c.due_at <= due_by)).scalar_one())
 

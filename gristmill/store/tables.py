@@ -23,6 +23,10 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+_WAITS = "state IN ('waiting', 'queued')"
+AT_WORK = text(f"records.{_WAITS}")
+"""As the partial index `records_due` says it; SQLite uses that only for a query with the same words."""
+
 
 def _where(condition: str) -> dict[str, Any]:
     """An index of the rows that fulfil a condition only: those at work are few beside those that are done."""
@@ -114,7 +118,7 @@ records = Table(
     CheckConstraint("state <> 'accepted' OR output IS NOT NULL", name="records_accepted"),
     CheckConstraint("state <> 'dead' OR fault IS NOT NULL", name="records_dead"),
     CheckConstraint("settled = attempts OR settled = attempts - 1 AND state = 'leased'", name="records_settled"),
-    Index("records_due", "state", "due_at", "id", **_where("state IN ('waiting', 'queued')")),
+    Index("records_due", "state", "due_at", "id", **_where(_WAITS)),
     Index("records_lease", "lease", **_where("lease IS NOT NULL")),
     Index("records_run", "run_id"),
     sqlite_autoincrement=True,
