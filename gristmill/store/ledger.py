@@ -233,7 +233,9 @@ class Ledger(Database):
         with self._writing(alone=True) as db:
             had = json.loads(db.execute(select(files.c.archived).where(files.c.id == file_id)).scalar_one())
             if place not in had:
-                db.execute(update(files).where(files.c.id == file_id).values(archived=json.dumps([*had, place])))
+                # What was dropped again is as young as its last copy.
+                new = {"archived": json.dumps([*had, place]), "changed_at": time.time()}
+                db.execute(update(files).where(files.c.id == file_id).values(**new))
 
     def schemas(self) -> list[str]:
         """The schemas of all files that were taken in."""
