@@ -81,20 +81,23 @@ def measured(command: list[str]) -> dict[str, Any]:
 def write_work(path: Path, options: Any) -> int:
     """Write prompts and JSON Schema for engines that are not ours; the model's number of parameters."""
     from gristmill.engine.loading import load_model
-    from gristmill.grammar import constraint_for
+    from gristmill.grammar.constraint import constraint_for
     from gristmill.models.locate import open_model
     from gristmill.prompts import messages_for
 
     directory = open_model(options.model)
     loaded = load_model(options.model, "cpu", options.dtype)
     requests = ticket_requests(options.records)
+    tree = constraint_for(requests[0].schema).tree
     turns = [messages_for(request.schema, request.record) for request in requests]
     work = {
         "model": str(directory.path),
         "dtype": options.dtype,
         "new_tokens": NEW_TOKENS,
         "prompts": [loaded.render(one) for one in turns if isinstance(one, list)],
-        "json_schema": constraint_for(requests[0].schema).json_schema,
+        "json_schema": json.dumps(
+            {**tree.root.source, "$defs": dict(tree.sources), "x-guidance": {"whitespace_flexible": False}}
+        ),
     }
     path.write_text(json.dumps(work), encoding="utf-8")
     return directory.parameters

@@ -1,4 +1,4 @@
-"""Gristmill: JSONL records in, JSON valid against a Pydantic schema out, with one local model.
+"""Gristmill: JSONL records in, JSON or XML valid against a Pydantic schema out, with one local model.
 
 `load` gives an engine, its `run` yields results as they finish, `run_batch` does both in one call; `Example` is a
 worked example of a schema. Importing this package loads neither torch nor transformers.
@@ -7,6 +7,8 @@ worked example of a schema. Importing this package loads neither torch nor trans
 from gristmill.api import Batcher, Result, load, run_batch
 from gristmill.errors import GristmillError, ModelError, SchemaError, SetupError, StorageError
 from gristmill.faults import Fault, FaultCode
+from gristmill.grammar.verbatim import Verbatim
+from gristmill.options import Options, Split
 from gristmill.records import Record
 from gristmill.schema import Example
 
@@ -17,11 +19,14 @@ __all__ = [
     "FaultCode",
     "GristmillError",
     "ModelError",
+    "Options",
     "Record",
     "Result",
     "SchemaError",
     "SetupError",
+    "Split",
     "StorageError",
+    "Verbatim",
     "load",
     "run_batch",
 ]

@@ -1,7 +1,7 @@
 """The Python API: an engine and batches of records, without Prefect and without folders."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from gristmill.presets import get_preset
 from gristmill.records import Record, record_from
 from gristmill.schema import Example, Schema, schema_of
 from gristmill.settings import load_settings
+from gristmill.spans import Spans
 
 M = TypeVar("M", bound=BaseModel)
 RecordLike = str | Mapping[str, Any] | Record
@@ -24,7 +25,8 @@ RecordLike = str | Mapping[str, Any] | Record
 class Result(Generic[M]):
     """What came of one record: `output` is an instance of the schema's class, or None and `fault` says why.
 
-    `index` is the record's position in the input from 0; tokens are summed over all attempts.
+    `index` is the record's position in the input from 0; tokens are summed over all attempts. `spans` says where in the
+    text the values of verbatim fields stand.
     """
 
     id: str
@@ -34,6 +36,7 @@ class Result(Generic[M]):
     attempts: int
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    spans: Spans = field(default_factory=Spans)
 
     @property
     def ok(self) -> bool:
@@ -76,15 +79,12 @@ class Batcher:
         if isinstance(records, str | bytes | Mapping):
             raise SetupError(f"records is one {type(records).__name__}, not many; put it into a list")
         first = get_preset(preset or self._preset)
-        described = schema_of(schema, examples)
-        return self._run(records, schema, described, first.name, attempts)
+        return self._run(records, schema_of(schema, examples), first.name, attempts)
 
-    def _run(
-        self, records: Iterable[RecordLike], model: type[M], schema: Schema, preset: str, attempts: int
-    ) -> Iterator[Result[M]]:
+    def _run(self, records: Iterable[RecordLike], schema: Schema, preset: str, attempts: int) -> Iterator[Result[Any]]:
         budget = get_preset(preset).max_new_tokens
         again: list[_Tried] = []
-        unreadable: list[Result[M]] = []
+        unreadable: list[Result[Any]] = []
 
         def first_round() -> Iterator[_Tried]:
             for index, value in enumerate(records):
@@ -96,7 +96,7 @@ class Batcher:
 
         source: Iterable[_Tried] = first_round()
         for attempt in range(1, attempts + 1):
-            for tried, result in self._round(source, model, schema, attempt):
+            for tried, result in self._round(source, schema, attempt):
                 yield from unreadable
                 unreadable.clear()
                 following = tried.after(result, attempt) if attempt < attempts else None
@@ -109,20 +109,21 @@ class Batcher:
             source, again = again, []
 
     def _round(
-        self, source: Iterable["_Tried"], model: type[M], schema: Schema, attempt: int
-    ) -> Iterator[tuple["_Tried", Result[M]]]:
+        self, source: Iterable["_Tried"], schema: Schema, attempt: int
+    ) -> Iterator[tuple["_Tried", Result[Any]]]:
         held: dict[int, _Tried] = {}
 
         def requests() -> Iterator[Request]:
             for tried in source:
                 held[tried.index] = tried
-                yield Request(
-                    tried.index, tried.record, schema, get_preset(tried.preset), tried.max_new_tokens, attempt
-                )
+                preset = get_preset(tried.preset)
+                request = Request(tried.index, tried.record, schema, preset, tried.max_new_tokens, attempt)
+                yield request.mending(tried.candidate, tried.fault)
 
         for outcome in self._engine.generate(requests(), lambda _: None):
             tried = held.pop(outcome.key)
-            yield tried, _result(tried, outcome, model, attempt)
+            candidate = outcome.text if isinstance(outcome, Candidate) else None
+            yield replace(tried, candidate=candidate), _result(tried, outcome, schema, attempt)
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ class _Tried:
     history: tuple[Attempt, ...] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    candidate: str | None = None
+    fault: Fault | None = None
 
     def after(self, result: Result[Any], attempt: int) -> "_Tried | None":
         """This record as it is tried next, or None where it is done."""
@@ -150,6 +153,7 @@ class _Tried:
             history=history,
             prompt_tokens=result.prompt_tokens,
             completion_tokens=result.completion_tokens,
+            fault=result.fault,
         )
 
 
@@ -214,12 +218,12 @@ def _record(value: RecordLike, index: int) -> Record | Fault:
             return Fault(FaultCode.NOT_OBJECT, f"the record is a {kind}; give a text, a mapping with text, or a Record")
 
 
-def _result(tried: _Tried, outcome: Candidate | Failed, model: type[M], attempt: int) -> Result[M]:
+def _result(tried: _Tried, outcome: Candidate | Failed, schema: Schema, attempt: int) -> Result[Any]:
     base = (tried.record.id, tried.index)
     if isinstance(outcome, Failed):
         return Result(*base, None, outcome.fault, attempt, tried.prompt_tokens, tried.completion_tokens)
-    checked = check(outcome.text, outcome.finish_reason, model, lambda: tried.record.text)
+    checked = check(outcome.text, outcome.finish_reason, schema, lambda: tried.record.text)
     tokens = (tried.prompt_tokens + outcome.prompt_tokens, tried.completion_tokens + outcome.completion_tokens)
     if isinstance(checked, Fault):
         return Result(*base, None, checked, attempt, *tokens)
-    return Result(*base, checked.output, None, attempt, *tokens)
+    return Result(*base, checked.output, None, attempt, *tokens, checked.spans)

@@ -25,6 +25,7 @@ class FaultCode(StrEnum):
     DEGENERATE = "degenerate"
     MOJIBAKE = "mojibake"
     INVALID_JSON = "invalid_json"
+    INVALID_XML = "invalid_xml"
     INVALID = "invalid"
 
     OUT_OF_MEMORY = "out_of_memory"
@@ -61,18 +62,20 @@ class Fault:
     """One fault of one record.
 
     `details` holds one mapping per failing field with Pydantic's `loc` (a list), `type` and `msg`; it is empty
-    for faults that are not about fields.
+    for faults that are not about fields. `closed` is a cut answer with its open ends closed.
     """
 
     code: FaultCode
     message: str
     details: tuple[Mapping[str, Any], ...] = ()
+    closed: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The `error` object of dead files and results."""
-        return {"code": self.code.value, "message": self.message, "details": [dict(d) for d in self.details]}
+        told = {"code": self.code.value, "message": self.message, "details": [dict(d) for d in self.details]}
+        return told if self.closed is None else told | {"truncated": self.closed}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Fault":
         """The fault that `as_json` wrote."""
-        return cls(FaultCode(value["code"]), value["message"], tuple(value["details"]))
+        return cls(FaultCode(value["code"]), value["message"], tuple(value["details"]), value.get("truncated"))

@@ -1,5 +1,6 @@
 """One chunk in the model: requests out of the store, outcomes back into it, whatever ends it."""
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -124,6 +125,7 @@ class Generation:
                 raise InvariantError(f"record {held.pk} was readable when it was taken in and is not any more")
             schema, preset = self._schema_named(held.schema), get_preset(held.preset)
             request = Request(held.pk, content, schema, preset, held.max_new_tokens, held.attempt)
+            request = request.mending(held.candidate, Fault.from_json(json.loads(held.fault)) if held.fault else None)
             self._pending[held.pk] = request
             self.model_seconds -= time.perf_counter() - before
             yield request

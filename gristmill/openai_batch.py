@@ -63,6 +63,8 @@ def read(value: Mapping[str, Any]) -> Asked | Fault:
 def answer_line(row: Mapping[str, Any], file_key: str) -> str:
     """The output line of an accepted record; `row` is one of `gristmill.store.Outputs`."""
     asked, written = row["prompt_tokens"], row["completion_tokens"]
+    is_json = json.loads(row["beside"]).get("format", "json") == "json"
+    content = row["output"] if is_json else json.loads(row["output"])
     body = {
         "id": f"chatcmpl-{file_key[:12]}-{row['line']}",
         "object": "chat.completion",
@@ -71,7 +73,7 @@ def answer_line(row: Mapping[str, Any], file_key: str) -> str:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": row["output"], "refusal": None},
+                "message": {"role": "assistant", "content": content, "refusal": None},
                 "logprobs": None,
                 "finish_reason": "stop",
             }

@@ -19,7 +19,7 @@ import psutil
 from gristmill import openai_batch
 from gristmill.errors import InvariantError
 from gristmill.faults import Fault
-from gristmill.prompts import spell, spell_strictly
+from gristmill.grammar.json_spelling import spell, spell_strictly
 from gristmill.remote import Remote
 from gristmill.store import Ends, FileRow, Outputs, RecordState
 from gristmill.store.database import storage_errors
@@ -107,8 +107,10 @@ def accepted_line(file: FileRow, row: Mapping[str, Any]) -> str:
     """The outbox line of an accepted record, in the form in which it was asked."""
     if row["form"] == "openai":
         return openai_batch.answer_line(row, file.key)
-    head = {"id": row["record_id"], "line": row["line"], "schema": file.schema, "format": "json"}
-    rest = {
+    beside = json.loads(row["beside"])
+    written = beside.pop("format", "json")
+    head = {"id": row["record_id"], "line": row["line"], "schema": file.schema, "format": written}
+    rest = beside | {
         "attempts": row["attempts"],
         "preset": row["preset"],
         "model": row["model"],

@@ -19,7 +19,7 @@ from gristmill.engine import Engine, FinishReason, engine_for
 from gristmill.errors import InputError, SchemaError, StorageError
 from gristmill.faults import Fault
 from gristmill.generating import GROUP, Generation
-from gristmill.grammar import constraint_for
+from gristmill.grammar.constraint import constraint_for
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
 from gristmill.outlet import drop_leftovers, output_paths, outputs_exist, write_outputs
@@ -319,15 +319,15 @@ class Pipeline:
         schema_named = cache(self.schema)
         for held in self.queue.unjudged(lease):
             try:
-                model = schema_named(held.schema).model
+                schema = schema_named(held.schema)
             except SchemaError as error:
                 log.warning("a candidate waits: %s", error, extra={"action": "schema_unusable"})
                 continue
-            result = check(held.text, FinishReason(held.finish_reason), model, partial(self._text_of, held.pk))
+            result = check(held.text, FinishReason(held.finish_reason), schema, partial(self._text_of, held.pk))
             if isinstance(result, Fault):
                 verdicts.append(Verdict(held.pk, held.attempt, None, result))
             else:
-                verdicts.append(Verdict(held.pk, held.attempt, result.text, None))
+                verdicts.append(Verdict(held.pk, held.attempt, result.text, None, result.beside))
                 accepted += 1
             if len(verdicts) == GROUP:
                 self.queue.save_verdicts(lease, verdicts)

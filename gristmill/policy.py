@@ -16,6 +16,7 @@ LIMITS: dict[FaultCode, int] = {
     FaultCode.DEGENERATE: 3,
     FaultCode.MOJIBAKE: 3,
     FaultCode.INVALID_JSON: 3,
+    FaultCode.INVALID_XML: 3,
     FaultCode.INVALID: 3,
     FaultCode.OUT_OF_MEMORY: 2,
     FaultCode.ENGINE_ERROR: 3,

@@ -1,37 +1,27 @@
 """Prompts: a schema and a record become chat turns, with worked examples as earlier turns of the chat."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from gristmill.faults import Fault, FaultCode
+from gristmill.grammar.constraint import constraint_for
+from gristmill.grammar.json_spelling import spell
 from gristmill.records import Record
-from gristmill.schema import Schema, dump
+from gristmill.repair import Repair
+from gristmill.schema import Example, Schema, dump
+from gristmill.similarity import Nearest
 
 Message = dict[str, str]
 
+MOST_EXAMPLES = 16
+"""So many worked examples go into every prompt unless the schema says otherwise; of more, `_CHOSEN` are chosen."""
 
-_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-_spelling = json.JSONEncoder(ensure_ascii=False)
-
-
-def spell(value: Any) -> str:
-    """JSON as prompts, grammar and candidates spell it: `", "` and `": "`, no escapes for letters of any script."""
-    return _spelling.encode(value)
+_CHOSEN = 8
 
 
-def spell_strictly(value: Any) -> str:
-    """As `spell`.
-
-    Raises:
-        ValueError: the value holds an infinity or what is no number, which JSON has not.
-    """
-    return _strict.encode(value)
-
-
-def messages_for(schema: Schema, record: Record) -> list[Message] | Fault:
-    """The chat turns for a record: instruction and fields, the examples, the record.
+def messages_for(schema: Schema, record: Record, repair: Repair | None = None) -> list[Message] | Fault:
+    """The chat turns for a record: instruction and fields, the examples, the record, and what is to be repaired.
 
     A record that lacks a field of the schema's template gets a fault. The turns of a batch line stand as they are
     behind the examples, what its system says behind the instruction.
@@ -43,26 +33,57 @@ def messages_for(schema: Schema, record: Record) -> list[Message] | Fault:
             FaultCode.MISSING_FIELD,
             f"the prompt of schema {schema.name!r} uses {{{error.args[0]}}}, which this record lacks; add the field",
         )
-    system, examples = _head(schema)
+    system = _system_text(schema)
     if record.messages:
         own = [turn["content"] for turn in record.messages if turn["role"] == "system"]
         system = "\n\n".join([system, *own])
         turns = [dict(turn) for turn in record.messages if turn["role"] != "system"]
     else:
         turns = [{"role": "user", "content": asked}]
-    return [{"role": "system", "content": system}, *examples, *turns]
+    if repair is not None and repair.complaint:
+        turns += [
+            {"role": "assistant", "content": repair.previous},
+            {"role": "user", "content": repair.complaint},
+        ]
+    shown = [turn for number in _examples(schema, record.text) for turn in _turns(schema)[number]]
+    return [{"role": "system", "content": system}, *shown, *turns]
+
+
+def chooses(schema: Schema) -> bool:
+    """Whether the examples in a prompt depend on the record."""
+    wanted = schema.options.examples_per_prompt
+    return len(schema.examples) > (MOST_EXAMPLES if wanted is None else wanted)
+
+
+def _examples(schema: Schema, text: str) -> Sequence[int]:
+    if not chooses(schema):
+        return range(len(schema.examples))
+    wanted = schema.options.examples_per_prompt
+    return _nearest(schema).to(text, _CHOSEN if wanted is None else wanted)
 
 
 @lru_cache(maxsize=64)
-def _head(schema: Schema) -> tuple[str, list[Message]]:
-    """What all prompts of a schema begin with: the system's text and the turns of the examples."""
-    turns = []
-    for example in schema.examples:
-        turns.append({"role": "user", "content": schema.template.format_map({**example.fields, "text": example.text})})
-        turns.append({"role": "assistant", "content": spell(dump(example.output))})
-    return _system_text(schema), turns
+def _nearest(schema: Schema) -> Nearest:
+    return Nearest([example.text for example in schema.examples])
 
 
+@lru_cache(maxsize=64)
+def _turns(schema: Schema) -> list[list[Message]]:
+    """The two turns of each worked example."""
+    return [
+        [
+            {"role": "user", "content": _asked(schema, example)},
+            {"role": "assistant", "content": constraint_for(schema).spell(dump(example.output))},
+        ]
+        for example in schema.examples
+    ]
+
+
+def _asked(schema: Schema, example: Example) -> str:
+    return schema.template.format_map({**example.fields, "text": example.text})
+
+
+@lru_cache(maxsize=64)
 def _system_text(schema: Schema) -> str:
     lines = [schema.instruction, "", "Answer with one JSON object with these fields:"]
     definitions = schema.json_schema.get("$defs", {})

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gristmill.errors import SchemaError
+from gristmill.options import Options
 from gristmill.presets import nearest
 
 _LONGEST_NAME = 100
@@ -43,6 +44,7 @@ class Schema:
     model: type[BaseModel]
     examples: tuple[Example, ...] = ()
     template: str = "{text}"
+    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
         if not (isinstance(self.model, type) and issubclass(self.model, BaseModel)):
@@ -94,6 +96,8 @@ class Schema:
             "template": self.template,
             "examples": [[e.text, dump(e.output), dict(e.fields)] for e in self.examples],
         }
+        if changed := self.options.changed():
+            content["options"] = changed
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -134,9 +138,14 @@ def schema_of(model: type[BaseModel], examples: Sequence[Example] | None = None)
     if examples is None:
         beside = getattr(module, "EXAMPLES", ())
         examples = [e for e in beside if isinstance(e, Example) and isinstance(e.output, model)]
-    template = getattr(module, "PROMPT", None)
-    name = _snake(model.__name__)
-    return Schema(name, model, tuple(examples), template if isinstance(template, str) else "{text}")
+    template, options = getattr(module, "PROMPT", None), getattr(module, "OPTIONS", None)
+    return Schema(
+        _snake(model.__name__),
+        model,
+        tuple(examples),
+        template if isinstance(template, str) else "{text}",
+        options if isinstance(options, Options) else Options(),
+    )
 
 
 def schema_names(folder: Path) -> list[str]:
@@ -167,7 +176,10 @@ def load_schema(name: str, folder: Path) -> Schema:
         raise SchemaError(f"schema {name!r}: EXAMPLES must be a list of gristmill.Example(text=..., output=...)")
     if not isinstance(template, str):
         raise SchemaError(f"schema {name!r}: PROMPT is a {type(template).__name__}; it must be a string with {{text}}")
-    return Schema(name, _output_model(name, module, examples), tuple(examples), template)
+    options = getattr(module, "OPTIONS", Options())
+    if not isinstance(options, Options):
+        raise SchemaError(f"schema {name!r}: OPTIONS is a {type(options).__name__}; it must be gristmill.Options(...)")
+    return Schema(name, _output_model(name, module, examples), tuple(examples), template, options)
 
 
 def _import(name: str, path: Path) -> ModuleType:

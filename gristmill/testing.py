@@ -6,7 +6,8 @@ from itertools import islice
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
 from gristmill.faults import Fault
-from gristmill.prompts import messages_for, spell
+from gristmill.grammar.constraint import constraint_for
+from gristmill.prompts import messages_for
 from gristmill.schema import dump
 
 Answer = Callable[[Request], str | Fault | tuple[str, FinishReason]]
@@ -14,7 +15,7 @@ Answer = Callable[[Request], str | Fault | tuple[str, FinishReason]]
 
 def first_example(request: Request) -> str:
     """Answers every record with the output of the schema's first worked example."""
-    return spell(dump(request.schema.examples[0].output))
+    return constraint_for(request.schema).spell(dump(request.schema.examples[0].output))
 
 
 class FakeEngine:
@@ -48,7 +49,7 @@ class FakeEngine:
     def _run(self, batch: Sequence[Request], started: Started) -> Iterator[Outcome]:
         ready: list[tuple[Request, int]] = []
         for request in batch:
-            turns = messages_for(request.schema, request.record)
+            turns = messages_for(request.schema, request.record, request.repair)
             if isinstance(turns, Fault):
                 yield Failed(request.key, turns)
                 continue

@@ -49,7 +49,8 @@ def check(
     schemas: Folder = None,
 ) -> None:
     """Make a grammar of a schema and say what it leaves open. Exit status 1 where an example breaks its own schema."""
-    from gristmill.grammar import constraint_for, examples_refused
+    from gristmill.grammar.bounds import unbounded
+    from gristmill.grammar.constraint import constraint_for, examples_refused
 
     folder = load_settings(schemas=schemas).schemas
     names = [name] if name else schema_names(folder)
@@ -71,7 +72,7 @@ def check(
             typer.echo("  no worked example: a small model needs at least one; add EXAMPLES beside the class")
         for number in refused:
             typer.echo(f"  example {number} could not be written under the grammar; compare its output with the fields")
-        for path in constraint.unbounded:
+        for path in unbounded(schema.json_schema):
             typer.echo(f"  unbounded, an answer may run to its token budget: {path}")
         for path in constraint.relaxed:
             typer.echo(f"  not in the grammar, left to validation: {path}")

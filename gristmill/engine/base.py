@@ -1,13 +1,16 @@
 """What every way of running a model shares: requests in, candidates or faults out. No torch here."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
 from gristmill.faults import Fault
+from gristmill.grammar.constraint import constraint_for
+from gristmill.grammar.rules import Known
 from gristmill.presets import Preset
 from gristmill.records import Record
+from gristmill.repair import Repair, repair_of
 from gristmill.schema import Schema
 
 
@@ -23,7 +26,8 @@ class FinishReason(StrEnum):
 class Request:
     """One attempt to be made. `key` is the caller's handle and comes back with the outcome.
 
-    Randomness depends on the engine's seed, the record's id and `attempt` (from 1) alone.
+    Randomness depends on the engine's seed, the record's id and `attempt` (from 1) alone. What is `known` of the answer
+    is forced; `repair` says what was wrong with an earlier one.
     """
 
     key: int
@@ -32,6 +36,15 @@ class Request:
     preset: Preset
     max_new_tokens: int
     attempt: int = 1
+    known: Known = None
+    repair: Repair | None = None
+
+    def mending(self, candidate: str | None, fault: Fault | None) -> "Request":
+        """This attempt as a repair of an earlier candidate, as far as that can be repaired."""
+        if candidate is None or fault is None:
+            return self
+        repair = repair_of(constraint_for(self.schema), candidate, fault)
+        return self if repair is None else replace(self, known=repair.known, repair=repair)
 
 
 @dataclass(frozen=True, slots=True)

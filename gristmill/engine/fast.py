@@ -21,6 +21,7 @@ from llguidance.torch import allocate_token_bitmask, fill_next_token_bitmask_par
 from torch import Tensor
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
+from gristmill.engine.grammars import Matchers
 from gristmill.engine.loading import LoadedModel, free_bytes
 from gristmill.engine.masks import forbid
 from gristmill.engine.pools import Pools, compact
@@ -29,8 +30,7 @@ from gristmill.engine.ragged import Piece, Pool, Prefix, RaggedAttention, Step, 
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
 from gristmill.errors import ModelError
 from gristmill.faults import Fault, FaultCode
-from gristmill.grammar import constraint_for
-from gristmill.prompts import messages_for
+from gristmill.prompts import chooses, messages_for
 from gristmill.records import Record
 from gristmill.schema import Schema
 
@@ -44,6 +44,9 @@ LOOKAHEAD = 64
 _LOOK_EVERY = 8
 _FLAT_STEP = 16
 _SHORTEST_PREFIX = 16
+
+
+_Waiting = tuple[Request, list[int], LLMatcher]
 
 
 @dataclass
@@ -98,7 +101,7 @@ class FastEngine:
         self._tokenizer = from_tokenizer(loaded.tokenizer, eos_token=loaded.eos_id)
         self._executor = LLExecutor()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
-        self._matchers: dict[str, LLMatcher] = {}
+        self._matchers = Matchers(self._tokenizer)
         self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
         self._pools = Pools(token_budget or self._fitting_budget())
         self._letters: dict[int, bool] = {}
@@ -119,17 +122,17 @@ class FastEngine:
         # What one call had to halve for want of memory, the next may try again.
         self._step_tokens, self._max_rows = self._limits
         source = iter(requests)
-        waiting: deque[tuple[Request, list[int]]] = deque()
+        waiting: deque[_Waiting] = deque()
         rows: list[_Row] = []
         begun: set[int] = set()
         try:
             while True:
                 while len(waiting) < LOOKAHEAD and (request := next(source, None)) is not None:
-                    prompt = prompt_tokens(self._loaded, request)
-                    if isinstance(prompt, Failed):
-                        yield prompt
+                    ready = self._ready(request)
+                    if isinstance(ready, Failed):
+                        yield ready
                     else:
-                        waiting.append((request, prompt))
+                        waiting.append(ready)
                 admitted = self._admit(waiting, rows)
                 new = [row.request for row in admitted if row.request.key not in begun]
                 if new:
@@ -157,30 +160,38 @@ class FastEngine:
                 row.pool.free(row.slot)
 
     @torch.inference_mode()
-    def _admit(self, waiting: deque[tuple[Request, list[int]]], rows: Sequence[_Row]) -> list[_Row]:
+    def _admit(self, waiting: deque[_Waiting], rows: Sequence[_Row]) -> list[_Row]:
         admitted: list[_Row] = []
         backlog = sum(len(row.pending) for row in rows)
         while waiting and len(rows) + len(admitted) < self._max_rows and backlog < self._step_tokens:
-            request, prompt = waiting[0]
+            request, prompt, matcher = waiting[0]
             prefix = self._prefix(request.schema, prompt)
             tail = prompt[len(prefix.tokens) :]
             pool = self._pools.with_room(prefix, len(tail) + request.max_new_tokens)
             if pool is None:
                 break
             waiting.popleft()
-            row = self._new_row(request, prompt, tail, pool)
+            row = self._new_row(request, prompt, tail, pool, matcher)
             backlog += len(row.pending)
             admitted.append(row)
         return admitted
 
-    def _new_row(self, request: Request, prompt: list[int], tail: list[int], pool: Pool) -> _Row:
+    def _ready(self, request: Request) -> _Waiting | Failed:
+        """What an attempt needs before it can enter the model."""
+        prompt = prompt_tokens(self._loaded, request)
+        if isinstance(prompt, Failed):
+            return prompt
+        matcher = self._matchers.matcher(request)
+        return matcher if isinstance(matcher, Failed) else (request, prompt, matcher)
+
+    def _new_row(self, request: Request, prompt: list[int], tail: list[int], pool: Pool, matcher: LLMatcher) -> _Row:
         sampler = RowSampler(
             request.preset,
             seed_for(self._seed, request.record.id, request.attempt),
             frozenset(prompt) if request.preset.repetition_penalty != 1.0 else frozenset(),
             self._has_letters,
         )
-        row = _Row(request, pool, -1, len(prompt), list(tail), self._matcher(request.schema).deep_copy(), sampler)
+        row = _Row(request, pool, -1, len(prompt), list(tail), matcher, sampler)
         row.slot = pool.take(row)
         self._forward_forced(row)
         return row
@@ -307,6 +318,8 @@ class FastEngine:
             turns = messages_for(schema, record)
             if not isinstance(turns, list):
                 return []
+            if chooses(schema):
+                turns = [turns[0], turns[-1]]
             prompts.append(self._loaded.tokenizer(self._loaded.render(turns), add_special_tokens=False)["input_ids"])
         same = [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*prompts, strict=False))]
         # The text's first characters may merge with the last token before them.
@@ -325,7 +338,7 @@ class FastEngine:
             self._forward(piece, places, [Piece(pool, slot, start, 0, len(piece))], [])
         return pool.as_prefix(slot, tokens)
 
-    def _halve(self, rows: list[_Row], waiting: deque[tuple[Request, list[int]]]) -> Iterator[Outcome]:
+    def _halve(self, rows: list[_Row], waiting: deque[_Waiting]) -> Iterator[Outcome]:
         """After running out of memory: half of the rows start again later, with half the budget."""
         if self._loaded.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -344,19 +357,13 @@ class FastEngine:
         # A step may have been half done, so every row starts anew; its randomness is its own and comes out the same.
         for row in reversed(rows):
             row.pool.free(row.slot)
-            prompt = prompt_tokens(self._loaded, row.request)
-            if isinstance(prompt, Failed):
-                yield prompt
+            ready = self._ready(row.request)
+            if isinstance(ready, Failed):
+                yield ready
             else:
-                waiting.appendleft((row.request, prompt))
+                waiting.appendleft(ready)
         rows.clear()
         self._pools.clear()
-
-    def _matcher(self, schema: Schema) -> LLMatcher:
-        if schema.fingerprint not in self._matchers:
-            grammar = LLMatcher.grammar_from_json_schema(constraint_for(schema).json_schema)
-            self._matchers[schema.fingerprint] = LLMatcher(self._tokenizer, grammar)
-        return self._matchers[schema.fingerprint]
 
     def _fitting_budget(self) -> int:
         c = self._loaded.model.config

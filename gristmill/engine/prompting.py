@@ -19,7 +19,7 @@ def prompt_tokens(loaded: LoadedModel, request: Request) -> list[int] | Failed:
     context = loaded.info.context_tokens
     if len(request.record.text.encode("utf-8")) > context * LONGEST_TOKEN_BYTES:
         return _too_long(request, f"the text has more than {context * LONGEST_TOKEN_BYTES} bytes", context)
-    turns = messages_for(request.schema, request.record)
+    turns = messages_for(request.schema, request.record, request.repair)
     if isinstance(turns, Fault):
         return Failed(request.key, turns)
     turns, secrets = _without_special_tokens(loaded, turns)

@@ -7,20 +7,20 @@ from itertools import islice
 from typing import Any
 
 import torch
-from llguidance.torch import fill_next_token_bitmask
+from llguidance import LLMatcher
+from llguidance.torch import allocate_token_bitmask, fill_next_token_bitmask
 from outlines.backends.llguidance import LLGuidanceBackend, LLGuidanceLogitsProcessor
 from outlines.models import from_transformers
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
+from gristmill.engine.grammars import Matchers
 from gristmill.engine.loading import TOKEN_BUDGET, LoadedModel, greedy_config
 from gristmill.engine.masks import forbid
 from gristmill.engine.prompting import prompt_tokens
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
 from gristmill.faults import Fault, FaultCode
-from gristmill.grammar import constraint_for
-from gristmill.schema import Schema
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ _LOOK_EVERY = 8
 class _Row:
     request: Request
     prompt: list[int]
+    matcher: LLMatcher
 
     @property
     def tokens(self) -> int:
@@ -53,7 +54,7 @@ class ReferenceEngine:
         self._seed = seed
         self._token_budget = token_budget or TOKEN_BUDGET
         self._backend = LLGuidanceBackend(from_transformers(loaded.model, loaded.tokenizer))
-        self._grammars: dict[str, str] = {}
+        self._matchers = Matchers(self._backend.llg_tokenizer)
         self._letters: dict[int, bool] = {}
 
     @property
@@ -72,10 +73,13 @@ class ReferenceEngine:
             rows = []
             for request in window:
                 prompt = prompt_tokens(self._loaded, request)
+                matcher = prompt if isinstance(prompt, Failed) else self._matchers.matcher(request)
                 if isinstance(prompt, Failed):
                     yield prompt
+                elif isinstance(matcher, Failed):
+                    yield matcher
                 else:
-                    rows.append(_Row(request, prompt))
+                    rows.append(_Row(request, prompt, matcher))
             for batch in batches(rows, self._token_budget):
                 started([row.request for row in batch])
                 yield from self._run(batch)
@@ -113,7 +117,7 @@ class ReferenceEngine:
         width = max(len(row.prompt) for row in batch)
         ids = torch.tensor([[pad] * (width - len(row.prompt)) + row.prompt for row in batch], device=device)
         mask = torch.tensor([[0] * (width - len(r.prompt)) + [1] * len(r.prompt) for r in batch], device=device)
-        guide = _Guide(self._grammar(first.schema), self._backend.llg_tokenizer, eos)
+        guide = _Guide([row.matcher.deep_copy() for row in batch], self._backend.llg_tokenizer, eos)
         samplers = [
             RowSampler(
                 row.request.preset,
@@ -150,13 +154,6 @@ class ReferenceEngine:
         text = self._loaded.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Candidate(row.request.key, text, reason, len(row.prompt), len(tokens), tuple(tokens))
 
-    def _grammar(self, schema: Schema) -> str:
-        if schema.fingerprint not in self._grammars:
-            constraint = constraint_for(schema)
-            processor = self._backend.get_json_schema_logits_processor(constraint.json_schema)
-            self._grammars[schema.fingerprint] = processor.grammar
-        return self._grammars[schema.fingerprint]
-
     def _has_letters(self, token: int) -> bool:
         if token not in self._letters:
             self._letters[token] = any(c.isalpha() for c in self._loaded.tokenizer.decode([token]))
@@ -188,16 +185,18 @@ class _Guide(LLGuidanceLogitsProcessor, LogitsProcessor):
     padding of ended rows to their matchers, which then report errors.
     """
 
-    def __init__(self, grammar: str, tokenizer: Any, eos_id: int) -> None:
-        super().__init__(grammar, tokenizer, "torch")
+    def __init__(self, matchers: list[LLMatcher], tokenizer: Any, eos_id: int) -> None:
+        super().__init__("", tokenizer, "torch")
         self._eos_id = eos_id
+        self._given = matchers
         self.errors: dict[int, str] = {}
         self.ended: set[int] = set()
 
     def process_logits(self, input_ids: Any, logits: Any) -> Any:
         """Mask logits, a tensor of shape [rows, vocabulary], in place; token ids are [rows, positions]."""
         if self.is_first_token:
-            self._setup(len(input_ids))
+            self.ll_matchers = self._given
+            self.bitmask = allocate_token_bitmask(len(input_ids), self.llg_tokenizer.vocab_size)
             self.is_first_token = False
         else:
             for i, token in enumerate(input_ids[:, -1].tolist()):

@@ -235,9 +235,9 @@ def _closed(node: Any, path: str, relaxed: list[str], absent: str, cap: int | No
     if isinstance(result.get("properties"), dict):
         result.setdefault("additionalProperties", False)
         _decide_absent(result, absent)
-    if cap is not None and result.get("type") == "string":
-        if not {"maxLength", "pattern", "format", "enum", "const", KEYWORD} & result.keys():
-            result["maxLength"] = max(cap, result.get("minLength", 0))
+    said = {"maxLength", "pattern", "format", "enum", "const", KEYWORD} & result.keys()
+    if cap is not None and result.get("type") == "string" and not said:
+        result["maxLength"] = max(cap, result.get("minLength", 0))
     return result
 
 
@@ -357,3 +357,49 @@ def _object(source: Source, path: str, definitions: Mapping[str, Source]) -> Nod
     )
     extra = source.get("additionalProperties", True)
     return Object(source, fields, None if extra is False else _node(extra, path, definitions))
+
+
+def fitted(tree: Tree, value: Any) -> Any:
+    """A JSON value with its absent fields spelt the way the tree has them: left out, or null."""
+    return _fitted(tree, tree.root, value)
+
+
+def _fitted(tree: Tree, node: Node, value: Any) -> Any:
+    node = tree.resolved(node)
+    match node:
+        case Object() if isinstance(value, Mapping):
+            result = {}
+            for each in node.fields:
+                child, nullable = value.get(each.name), accepts_null(tree, each.node)
+                if child is not None:
+                    result[each.name] = _fitted(tree, each.node, child)
+                elif (each.name in value and nullable) or (each.required and (nullable or each.name in value)):
+                    result[each.name] = None
+            named = {each.name for each in node.fields}
+            extra = {k: v if node.extra is None else _fitted(tree, node.extra, v) for k, v in value.items()}
+            return result | {key: child for key, child in extra.items() if key not in named}
+        case Sequence() if isinstance(value, list):
+            rest = node.items if node.items is not None else Anything({})
+            nodes = [*node.prefix, *([rest] * len(value))]
+            return [_fitted(tree, one, child) for one, child in zip(nodes, value, strict=False)]
+        case Union():
+            kinds = (Object,) if isinstance(value, Mapping) else (Sequence,) if isinstance(value, list) else ()
+            inner = [option for option in node.options if isinstance(tree.resolved(option), kinds)]
+            # Which of several objects it is, only validation could tell.
+            return _fitted(tree, inner[0], value) if len(inner) == 1 else value
+        case _:
+            return value
+
+
+def accepts_null(tree: Tree, node: Node) -> bool:
+    """Whether a part may be null."""
+    node = tree.resolved(node)
+    match node:
+        case Union():
+            return any(accepts_null(tree, option) for option in node.options)
+        case Choice():
+            return None in node.values
+        case Anything():
+            return node.source == {}
+        case _:
+            return isinstance(node, Null)

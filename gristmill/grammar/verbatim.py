@@ -15,7 +15,9 @@ KEYWORD = "x-verbatim"
 """The JSON Schema keyword that ties a string to the text: `true`, or an object with the options of `Verbatim`."""
 
 # Letters and digits of scripts that put spaces between words make a word; any other character stands alone.
-_ALONE = "\u2e80-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\u0e00-\u0eff\u1000-\u109f\U00020000-\U0003ffff"
+_ALONE = (
+    "\u2e80-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\u0e00-\u0eff\u1000-\u109f\U00020000-\U0003ffff"
+)
 _CLUSTER = "[\u0300-\u036f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u20d0-\u20ff\u3099\u309a\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]"
 _WORDS = re.compile(
     rf"(?P<space>\s+)|[^\W_{_ALONE}]+(?:{_CLUSTER}+[^\W_{_ALONE}]*)*"

@@ -1,7 +1,9 @@
 """The words of a record's life: its states, the moves between them, and what is handed over at each."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from gristmill.faults import Fault
 from gristmill.policy import Again, Attempt, Dead
@@ -46,7 +48,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A leased record that is to be generated; `attempt` is the number (from 1) of the attempt to come."""
+    """A leased record that is to be generated; `attempt` is the number (from 1) of the attempt to come.
+
+    `candidate` and `fault` (as JSON) are those of the attempt before it, None for the first one and after a requeue.
+    """
 
     pk: int
     record_id: str
@@ -55,6 +60,8 @@ class Held:
     preset: str
     max_new_tokens: int
     attempt: int
+    candidate: str | None
+    fault: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +77,13 @@ class Unjudged:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of an attempt: the accepted output as JSON text, or the fault."""
+    """What was found of an attempt: the accepted output as JSON text with what stands beside it, or the fault."""
 
     pk: int
     attempt: int
     output: str | None
     fault: Fault | None
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

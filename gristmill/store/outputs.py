@@ -36,9 +36,10 @@ class Ends:
         return self.states.keys() <= {RecordState.ACCEPTED, RecordState.DEAD} and not self.pruned
 
     def accepted(self) -> Iterator[Mapping[Any, Any]]:
-        """One mapping per accepted record, in input order; `output` is JSON text."""
+        """One mapping per accepted record, in input order; `output` and `beside` are JSON text."""
         query = (
             select(records.c.record_id, records.c.line, records.c.form, records.c.output, records.c.attempts)
+            .add_columns(records.c.beside)
             .add_columns(records.c.ended_at, attempts.c.model, attempts.c.preset, attempts.c.finish_reason)
             .add_columns(attempts.c.prompt_tokens, attempts.c.completion_tokens)
             .join(attempts, (attempts.c.record_pk == records.c.id) & (attempts.c.number == records.c.attempts))

@@ -152,7 +152,9 @@ class Queue(Database):
         suspected = func.coalesce(records.c.fault_code, "").in_(_SUSPECT)
         chosen = suspected if suspect else ~suspected
         columns = (records.c.id, records.c.record_id, records.c.raw, files.c.schema, records.c.preset)
+        since_requeue = _LAST & (attempts.c.number > records.c.attempts_before_requeue)
         query = select(*columns, records.c.max_new_tokens, records.c.attempts + 1)
+        query = query.add_columns(attempts.c.candidate, attempts.c.fault).outerjoin(attempts, since_requeue)
         for row in self._leased(lease, ~_UNDER_WAY & chosen, query):
             yield Held(*row)
 
@@ -225,12 +227,17 @@ class Queue(Database):
                     for v in verdicts
                 ],
             )
-            accepted = [{"pk": v.pk, "text": v.output} for v in verdicts if v.fault is None]
+            accepted = [
+                {"pk": v.pk, "text": v.output, "and": json.dumps(v.beside, ensure_ascii=False)}
+                for v in verdicts
+                if v.fault is None
+            ]
             if accepted:
                 done = {"state": RecordState.ACCEPTED.value, "settled": records.c.attempts, "ended_at": now}
                 no_fault = {"fault": None, "fault_code": None}
                 statement = update(records).where(records.c.id == bindparam("pk"))
-                db.execute(statement.values(output=bindparam("text"), **done, **no_fault, lease=None), accepted)
+                told: dict[str, Any] = {"output": bindparam("text"), "beside": bindparam("and")}
+                db.execute(statement.values(**told, **done, **no_fault, lease=None), accepted)
                 mark_changed(db, [v.pk for v in verdicts if v.fault is None])
 
     def failing(self, lease: str) -> list[Failing]:
@@ -315,6 +322,7 @@ def _start(db: Connection, run_id: str, requests: Sequence[Request], model: str)
             "started_at": now,
             "prompt_tokens": 0,
             "completion_tokens": 0,
+            "repair": int(r.repair is not None),
         }
         for r in requests
     ]

@@ -111,6 +111,8 @@ records = Table(
     Column("fault_code", String(20)),
     Column("fault", Text),
     Column("output", Text),
+    # What the outbox shows beside the output: a JSON object.
+    Column("beside", Text, nullable=False, server_default="{}"),
     Column("ended_at", Float),
     UniqueConstraint("file_id", "line", name="records_line"),
     CheckConstraint("state IN ('waiting', 'leased', 'accepted', 'queued', 'dead')", name="records_state"),
@@ -141,6 +143,8 @@ attempts = Table(
     Column("prompt_tokens", Integer, nullable=False, default=0),
     Column("completion_tokens", Integer, nullable=False, default=0),
     Column("verdict", String(20)),
+    # Whether it kept fields of the attempt before it.
+    Column("repair", Integer, nullable=False, server_default="0"),
     Column("fault", Text),
     UniqueConstraint("record_pk", "number", name="attempts_number"),
     Index("attempts_run", "run_id"),

@@ -34,7 +34,7 @@ from gristmill.engine.loading import load_model
 from gristmill.engine.reference import ReferenceEngine
 from gristmill.errors import ModelError
 from gristmill.faults import FaultCode
-from gristmill.grammar import constraint_for
+from gristmill.grammar.constraint import constraint_for
 from gristmill.presets import PRESETS, Preset
 from gristmill.records import Record, read_lines
 from gristmill.schema import Example, Schema, load_schema
@@ -243,10 +243,7 @@ def test_two_thousand_random_generations(tiny_llama: Path, engine: FastEngine) -
     asked = [Request(i, Record(str(i), f"text {i}"), schemas[i % 20], wild, 64) for i in range(2000)]
     answers = run(engine, asked)
     tokenizer = from_tokenizer(engine._loaded.tokenizer, eos_token=engine._loaded.eos_id)
-    matchers = [
-        LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(constraint_for(schema).json_schema))
-        for schema in schemas
-    ]
+    matchers = [LLMatcher(tokenizer, constraint_for(schema).grammar("")) for schema in schemas]
     whole = 0
     for key, answer in answers.items():
         matcher = matchers[key % 20].deep_copy()
@@ -373,7 +370,7 @@ def test_results_stream(engine: FastEngine) -> None:
 def test_nothing_grows(engine: FastEngine) -> None:
     """Run after run, pools, prefixes and matchers stay as they are."""
     run(engine, requests(TEXTS * 4))
-    before = (engine._pools.positions, len(engine._prefixes), len(engine._matchers))
+    before = (engine._pools.positions, len(engine._prefixes), len(engine._matchers._compiled))
     for _ in range(3):
         run(engine, requests(TEXTS * 4))
-    assert (engine._pools.positions, len(engine._prefixes), len(engine._matchers)) == before
+    assert (engine._pools.positions, len(engine._prefixes), len(engine._matchers._compiled)) == before

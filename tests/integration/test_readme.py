@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gristmill.grammar import constraint_for, examples_refused
+from gristmill.grammar.constraint import constraint_for, examples_refused
 from gristmill.schema import load_schema
 from gristmill.settings import Settings
 

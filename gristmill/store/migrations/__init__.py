@@ -6,7 +6,7 @@ from sqlalchemy import Connection, inspect, text
 
 from gristmill.errors import SetupError
 
-HEAD = "0002"
+HEAD = "0003"
 """The revision that `gristmill.store.tables` describes."""
 
 _FIRST = "0001"
