@@ -22,11 +22,12 @@ from torch import Tensor
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
 from gristmill.engine.grammars import Matchers
+from gristmill.engine.hidden import batched_by_size, hidden
 from gristmill.engine.loading import LoadedModel, free_bytes
 from gristmill.engine.masks import forbid
 from gristmill.engine.pools import Pools, compact
 from gristmill.engine.prompting import prompt_tokens
-from gristmill.engine.ragged import Piece, Pool, Prefix, RaggedAttention, Step, rounded
+from gristmill.engine.ragged import Apart, Piece, Pool, Prefix, RaggedAttention, Step, rounded
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
 from gristmill.errors import ModelError
 from gristmill.faults import Fault, FaultCode
@@ -294,6 +295,19 @@ class FastEngine:
         written = row.written[:-1] if row.written[-1:] == [eos] else row.written
         text = self._loaded.tokenizer.decode(written, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Candidate(row.request.key, text, reason, row.prompt_size, len(written), tuple(written))
+
+    @torch.inference_mode()
+    def states(self, sequences: Iterable[Sequence[int]], layers: Sequence[int]) -> Iterator[Tensor]:
+        """See `gristmill.reading.states.States`."""
+        for batch in batched_by_size(sequences, self._step_tokens):
+            device = self._loaded.device
+            self._attention.step = Apart([len(tokens) for tokens in batch])
+            flat = [token for tokens in batch for token in tokens]
+            positions = [i for tokens in batch for i in range(len(tokens))]
+            try:
+                yield from hidden(self._loaded.model, flat, positions, layers, device).split([len(t) for t in batch])
+            finally:
+                self._attention.step = None
 
     def _prefix(self, schema: Schema, prompt: list[int]) -> Prefix:
         """The prefix that this prompt shares with others of its schema, computed where it is not kept yet."""

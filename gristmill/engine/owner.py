@@ -42,18 +42,19 @@ def engine_for(
 def _load(model: str, device: str, dtype: str, seed: int, token_budget: int | None, way: str) -> Engine:
     from gristmill.engine.fast import FastEngine, supports
     from gristmill.engine.loading import load_model
+    from gristmill.engine.reading import ReadingEngine
     from gristmill.engine.reference import ReferenceEngine
 
     loaded = load_model(model, device, dtype, token_budget)
     if way == "fast" or (way == "auto" and supports(loaded.model)):
-        return FastEngine(loaded, seed=seed, token_budget=token_budget)
+        return ReadingEngine(FastEngine(loaded, seed=seed, token_budget=token_budget), loaded)
     if way == "auto":
         log.info(
             "%s has no attention interface; the reference engine runs it",
             type(loaded.model).__name__,
             extra={"action": "engine_fallback"},
         )
-    return ReferenceEngine(loaded, seed=seed, token_budget=token_budget)
+    return ReadingEngine(ReferenceEngine(loaded, seed=seed, token_budget=token_budget), loaded)
 
 
 def load_count() -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 _NARROW, _LITTLE = 2, 8
 """Rows with at most so many new tokens attend together, padded to the longest of them: the narrow ones, which are
@@ -306,6 +307,45 @@ def _group(pool: Pool, slots: slice | Tensor, pieces: dict[int, Piece], rows: in
     return _Group(pool, slots, where, there, torch.tensor(positions, device=device), length, where[there])
 
 
+class Apart:
+    """A step over whole sequences that know nothing of each other and leave nothing behind: `lengths` in tokens."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._lengths = list(lengths)
+
+    def attend(
+        self,
+        _layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float,
+        window: int | None,
+        cap: float | None,
+    ) -> Tensor:
+        """Causal attention within each sequence; see `Step.attend`."""
+        parts = zip(*(t.split(self._lengths, dim=2) for t in (query, key, value)), strict=True)
+        out = [self._one(*part, scaling, window, cap) for part in parts]
+        return torch.cat(out, dim=2).transpose(1, 2)
+
+    def _one(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None, cap: float | None
+    ) -> Tensor:
+        size = query.shape[2]
+        if cap is None and (not window or size <= window):
+            return functional.scaled_dot_product_attention(
+                query, key, value, is_causal=True, scale=scaling, enable_gqa=True
+            )
+        at = torch.arange(size, device=query.device)
+        seen = at <= at.unsqueeze(-1)
+        if window:
+            seen &= at > at.unsqueeze(-1) - window
+        share = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(share, 1), value.repeat_interleave(share, 1)
+        scores = _capped((query @ key.transpose(-1, -2)).float() * scaling, cap) + _additive(seen)
+        return scores.softmax(-1).to(value.dtype) @ value
+
+
 def rounded(number: int, step: int) -> int:
     """`number` raised to a multiple of `step`.
 
@@ -324,7 +364,7 @@ class RaggedAttention:
     def __init__(self, name: str) -> None:
         from transformers import AttentionInterface
 
-        self.step: Step | None = None
+        self.step: Step | Apart | None = None
         AttentionInterface.register(name, self._attention)
 
     def _attention(

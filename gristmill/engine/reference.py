@@ -16,6 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria,
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
 from gristmill.engine.grammars import Matchers
+from gristmill.engine.hidden import hidden
 from gristmill.engine.loading import TOKEN_BUDGET, LoadedModel, greedy_config
 from gristmill.engine.masks import forbid
 from gristmill.engine.prompting import prompt_tokens
@@ -83,6 +84,12 @@ class ReferenceEngine:
             for batch in batches(rows, self._token_budget):
                 started([row.request for row in batch])
                 yield from self._run(batch)
+
+    @torch.inference_mode()
+    def states(self, sequences: Iterable[Sequence[int]], layers: Sequence[int]) -> Iterator[Tensor]:
+        """See `gristmill.reading.states.States`."""
+        for tokens in sequences:
+            yield hidden(self._loaded.model, tokens, range(len(tokens)), layers, self._loaded.device)
 
     def _run(self, batch: Sequence[_Row]) -> Iterator[Outcome]:
         try:

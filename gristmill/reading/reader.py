@@ -1,0 +1,197 @@
+"""The reader of a schema: which of its fields can be read off a text, and what stands there."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gristmill.grammar.constraint import constraint_for
+from gristmill.grammar.rules import MISSING, Fixed, Known
+from gristmill.grammar.tree import Node, Null, Object, Text, Tree, Union
+from gristmill.grammar.tree import Sequence as ListNode
+from gristmill.grammar.verbatim import Verbatim, find
+from gristmill.reading.states import WordStates
+from gristmill.reading.tagger import Quality, Run, Tagger, fit
+from gristmill.schema import Schema, dump
+
+LEAST_EXAMPLES = 8
+"""From so many worked examples on a schema is read unless its options say otherwise (docs/decisions/0011)."""
+
+_MOST_WORDS = 8000
+"""Words of examples that a reader is fitted to; of more, the first examples that have so many."""
+
+
+@dataclass(frozen=True)
+class ReadField:
+    """A field that can be read: where it stands in the output, whether it is a list, whether it may be absent (or
+    null), and how its value is spelt."""
+
+    path: tuple[str, ...]
+    many: bool
+    optional: bool
+    null: bool
+    verbatim: Verbatim
+
+
+def read_fields(tree: Tree) -> list[ReadField]:
+    """The fields of a schema that can be read: strings of words of the text, and lists of them, not inside of lists."""
+    return list(_fields(tree, tree.root, (), frozenset()))
+
+
+def reads(schema: Schema) -> bool:
+    """Whether answers of a schema are read where that is possible."""
+    wanted = schema.options.reading
+    enough = len(schema.examples) >= (2 if wanted == "on" else LEAST_EXAMPLES)
+    return wanted != "off" and enough and bool(read_fields(constraint_for(schema).tree))
+
+
+class Reader:
+    """Reads the fields of one schema."""
+
+    def __init__(self, schema: Schema, examples: Sequence[WordStates]) -> None:
+        """Learn from the schema's worked examples, whose words' states are given in their order."""
+        self._tree = constraint_for(schema).tree
+        self._fields = read_fields(self._tree)
+        vectors, runs, words = [], [], 0
+        for example, states in zip(schema.examples, examples, strict=True):
+            words += len(states.places)
+            if words > _MOST_WORDS:
+                break
+            if len(states.places):
+                vectors.append(states.vectors)
+                runs.append(self._example_runs(dump_of(example.output), example.text, states))
+        self._tagger: Tagger = fit(vectors, runs, len(self._fields))
+
+    @property
+    def quality(self) -> Quality:
+        """How well the examples are read from each other."""
+        return self._tagger.quality
+
+    @property
+    def paths(self) -> list[str]:
+        """The fields that are read."""
+        return [".".join(field.path) for field in self._fields]
+
+    def read(self, text: str, states: WordStates) -> Known:
+        """What the text says of the fields: a value, or that there is none.
+
+        A field that must be there and was not found is left to be written.
+        """
+        found: dict[int, list[tuple[Run, float]]] = {}
+        with torch.inference_mode():
+            for run, rating in self._tagger.runs(states.vectors):
+                found.setdefault(run[0], []).append((run, rating))
+        known: dict[str, Any] = {}
+        for number, field in enumerate(self._fields):
+            value = self._value(field, text, states, found.get(number, []))
+            if value is not None:
+                _put(known, field.path, value)
+        return known
+
+    def _value(self, field: ReadField, text: str, states: WordStates, runs: list[tuple[Run, float]]) -> Fixed | None:
+        if not runs:
+            if field.optional:
+                return Fixed(MISSING)
+            return Fixed(None) if field.null else Fixed([]) if field.many else None
+        if field.many:
+            return Fixed([_spelt(field, text, states, run) for run, _ in runs])
+        best, _ = max(runs, key=lambda pair: pair[1])
+        return Fixed(_spelt(field, text, states, best))
+
+    def _example_runs(self, output: Mapping[str, Any], text: str, states: WordStates) -> list[Run]:
+        begins = {states.words.starts[unit]: i for i, unit in enumerate(states.places)}
+        ends = {states.words.ends[unit]: i + 1 for i, unit in enumerate(states.places)}
+        runs: list[Run] = []
+        taken = [False] * len(states.places)
+        wanted = [(number, value) for number, field in enumerate(self._fields) for value in _values(output, field.path)]
+        # The longest first: a short value may stand inside of a longer one too.
+        for number, value in sorted(wanted, key=lambda pair: -len(pair[1])):
+            for start, end in find(value, text, self._fields[number].verbatim):
+                run = (number, begins[start], ends[end]) if start in begins and end in ends else None
+                if run is not None and not any(taken[run[1] : run[2]]):
+                    runs.append(run)
+                    taken[run[1] : run[2]] = [True] * (run[2] - run[1])
+                    break
+        return sorted(runs, key=lambda run: run[1])
+
+
+def complete(tree: Tree, known: Known) -> Any:
+    """The answer, where all of it is known, else None."""
+    return _complete(tree, tree.root, known)
+
+
+def _complete(tree: Tree, node: Node, known: Known) -> Any:
+    if isinstance(known, Fixed):
+        return known.value
+    node = tree.resolved(node)
+    if not isinstance(node, Object) or not isinstance(known, Mapping):
+        return None
+    value = {}
+    for field in node.fields:
+        if field.name not in known:
+            return None
+        below = _complete(tree, field.node, known[field.name])
+        if below is None and known[field.name] != Fixed(None):
+            return None
+        if below is not MISSING:
+            value[field.name] = below
+    return value
+
+
+def dump_of(output: Any) -> Mapping[str, Any]:
+    """An example's output as plain JSON values; one that is no object has no fields to read."""
+    value = dump(output)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _fields(tree: Tree, node: Node, path: tuple[str, ...], seen: frozenset[str]) -> Iterator[ReadField]:
+    root = tree.resolved(node)
+    if not isinstance(root, Object) or root.extra is not None:
+        return
+    for field in root.fields:
+        inner, null = _without_null(tree, field.node)
+        below = (*path, field.name)
+        if isinstance(inner, Text) and _readable(inner):
+            yield ReadField(below, False, not field.required, null, inner.verbatim or Verbatim())
+        elif isinstance(inner, ListNode) and not inner.prefix and inner.items is not None:
+            item = tree.resolved(inner.items)
+            if isinstance(item, Text) and _readable(item) and inner.min_items == 0:
+                yield ReadField(below, True, not field.required, null, item.verbatim or Verbatim())
+        elif isinstance(inner, Object) and field.required and not null and id(inner) not in seen:
+            yield from _fields(tree, inner, below, seen | {str(id(inner))})
+
+
+def _without_null(tree: Tree, node: Node) -> tuple[Node, bool]:
+    found = tree.resolved(node)
+    if isinstance(found, Union):
+        options = [tree.resolved(option) for option in found.options]
+        others = [option for option in options if not isinstance(option, Null)]
+        if len(others) == 1 and len(others) < len(options):
+            return others[0], True
+    return found, False
+
+
+def _readable(node: Text) -> bool:
+    return node.verbatim is not None and node.verbatim.unit == "words"
+
+
+def _spelt(field: ReadField, text: str, states: WordStates, run: Run) -> str:
+    first, last = states.places[run[1]], states.places[run[2] - 1]
+    value = text[states.words.starts[first] : states.words.ends[last]]
+    return re.sub(r"\s+", " ", value) if field.verbatim.collapse_whitespace else value
+
+
+def _values(output: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    value: Any = output
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, str)]
+
+
+def _put(known: dict[str, Any], path: tuple[str, ...], value: Fixed) -> None:
+    for name in path[:-1]:
+        known = known.setdefault(name, {})
+    known[path[-1]] = value
