@@ -305,7 +305,8 @@ class FastEngine:
             flat = [token for tokens in batch for token in tokens]
             positions = [i for tokens in batch for i in range(len(tokens))]
             try:
-                yield from hidden(self._loaded.model, flat, positions, layers, device).split([len(t) for t in batch])
+                found = hidden(self._loaded.model, flat, positions, layers, device)
+                yield from torch.split(found, [len(tokens) for tokens in batch])
             finally:
                 self._attention.step = None
 

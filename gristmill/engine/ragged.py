@@ -324,8 +324,8 @@ class Apart:
         cap: float | None,
     ) -> Tensor:
         """Causal attention within each sequence; see `Step.attend`."""
-        parts = zip(*(t.split(self._lengths, dim=2) for t in (query, key, value)), strict=True)
-        out = [self._one(*part, scaling, window, cap) for part in parts]
+        queries, keys, values = (torch.split(t, self._lengths, dim=2) for t in (query, key, value))
+        out = [self._one(q, k, v, scaling, window, cap) for q, k, v in zip(queries, keys, values, strict=True)]
         return torch.cat(out, dim=2).transpose(1, 2)
 
     def _one(

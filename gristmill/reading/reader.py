@@ -146,7 +146,7 @@ def dump_of(output: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _fields(tree: Tree, node: Node, path: tuple[str, ...], seen: frozenset[str]) -> Iterator[ReadField]:
+def _fields(tree: Tree, node: Node, path: tuple[str, ...], seen: frozenset[int]) -> Iterator[ReadField]:
     root = tree.resolved(node)
     if not isinstance(root, Object) or root.extra is not None:
         return
@@ -160,7 +160,7 @@ def _fields(tree: Tree, node: Node, path: tuple[str, ...], seen: frozenset[str])
             if isinstance(item, Text) and _readable(item) and inner.min_items == 0:
                 yield ReadField(below, True, not field.required, null, item.verbatim or Verbatim())
         elif isinstance(inner, Object) and field.required and not null and id(inner) not in seen:
-            yield from _fields(tree, inner, below, seen | {str(id(inner))})
+            yield from _fields(tree, inner, below, seen | {id(inner)})
 
 
 def _without_null(tree: Tree, node: Node) -> tuple[Node, bool]:

@@ -71,7 +71,7 @@ def fit(vectors: Sequence[Tensor], runs: Sequence[Sequence[Run]], fields: int) -
     basis = _basis(features) if len(features) < features.shape[1] else None
     reduced = features @ basis if basis is not None else features
     sizes = [len(each) for each in vectors]
-    parts = list(_with_one(reduced).split(sizes))
+    parts = list(torch.split(_with_one(reduced), sizes))
     labels = [_labels(size, mine) for size, mine in zip(sizes, runs, strict=True)]
     penalty, weight, quality = _chosen(parts, labels, runs, fields)
     weights = _regression(torch.cat(parts), torch.cat(labels), fields, penalty)
@@ -141,7 +141,7 @@ def _regression(features: Tensor, labels: Tensor, fields: int, penalty: float) -
         return value
 
     with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[arg-type, no-untyped-call]
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
     return weights.detach()
 
 
