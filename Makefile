@@ -55,6 +55,10 @@ clean:
 bench-pipeline: $(INSTALLED)
 	@$(BIN)/python bench/pipeline.py --records 1000000 $(BENCH_ARGS)
 
+eval: $(INSTALLED)
+	@$(BIN)/gristmill model fetch
+	@$(BIN)/python bench/eval/table.py $(EVAL_ARGS)
+
 bench: $(INSTALLED)
 	@$(BIN)/gristmill model fetch
 	@$(BIN)/python bench/speed.py $(BENCH_ARGS)

@@ -31,7 +31,8 @@ class Options:
     `format` is what comes out. `absent`: an optional field without a value is left out, or spelt null. `reading`:
     strings tied to the text are read off it by what the worked examples teach about the model's own states, instead of
     being written; "auto" does so from eight examples on. `examples_per_prompt`: None puts all worked examples into each
-    prompt (of more than 16, the eight most like the record); a number, so many of those most like it. `max_string` is
+    prompt (of more than 16, the eight most like the record); a number, so many of those most like it. With `verbatim`
+    False, fields are not tied to the text, whatever they say (to see what that brings). `max_string` is
     the longest string, in characters, where the field says nothing. `separators` are those between items and behind
     keys of JSON. `split` allows texts that are too long for the model.
 
@@ -43,6 +44,7 @@ class Options:
     absent: Literal["omitted", "null"] = "omitted"
     reading: Literal["auto", "on", "off"] = "auto"
     examples_per_prompt: int | None = None
+    verbatim: bool = True
     max_string: int = 500
     separators: tuple[str, str] = (", ", ": ")
     split: Split | None = None
@@ -53,6 +55,7 @@ class Options:
             ("absent", self.absent in ("omitted", "null"), '"omitted" or "null"'),
             ("reading", self.reading in ("auto", "on", "off"), '"auto", "on" or "off"'),
             ("examples_per_prompt", _natural(self.examples_per_prompt, 0), "None or a whole number from 0"),
+            ("verbatim", isinstance(self.verbatim, bool), "True or False"),
             ("max_string", self.max_string is not None and _natural(self.max_string, 1), "a whole number from 1"),
             ("separators", self.separators in _SEPARATORS, "one of " + ", ".join(map(repr, _SEPARATORS))),
             ("split", self.split is None or isinstance(self.split, Split), "None or gristmill.Split(...)"),

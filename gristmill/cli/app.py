@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gristmill.cli import queue_commands, schema_commands, store_commands, watch_command
+from gristmill.cli import eval_command, queue_commands, schema_commands, store_commands, watch_command
 from gristmill.cli.common import AsJson
 from gristmill.errors import GristmillError, SetupError
 from gristmill.schema import load_schema
@@ -14,7 +14,7 @@ from gristmill.settings import load_settings
 
 app = typer.Typer(
     name="gristmill",
-    help="JSONL records in, JSON valid against a Pydantic schema out, with one local model.",
+    help="JSONL records in, JSON or XML valid against a Pydantic schema out, with one local model.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.add_typer(queue_commands.app, name="queue")
 app.add_typer(schema_commands.app, name="schema")
 app.command()(watch_command.watch)
+app.command("eval")(eval_command.evaluate)
 app.command()(watch_command.config)
 app.command()(store_commands.results)
 app.command()(store_commands.rewrite)

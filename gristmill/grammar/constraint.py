@@ -62,7 +62,12 @@ def constraint_for(schema: Schema) -> Constraint:
         SchemaError: the grammar engine refuses it; the message says what it refuses.
     """
     try:
-        tree = tree_of(schema.json_schema, absent=schema.options.absent, max_string=schema.options.max_string)
+        tree = tree_of(
+            schema.json_schema,
+            absent=schema.options.absent,
+            max_string=schema.options.max_string,
+            verbatim=schema.options.verbatim,
+        )
     except SchemaError as error:
         raise SchemaError(f"schema {schema.name!r}: {error}") from error
     spelling = JsonSpelling(tree, schema.options.separators)

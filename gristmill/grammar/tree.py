@@ -187,18 +187,21 @@ class Tree:
         return walk(node)
 
 
-def tree_of(json_schema: Source, *, absent: str = "omitted", max_string: int | None = None) -> Tree:
+def tree_of(
+    json_schema: Source, *, absent: str = "omitted", max_string: int | None = None, verbatim: bool = True
+) -> Tree:
     """The tree of a JSON Schema (draft 2020-12 or 7) whose references are local.
 
     Where `absent` is "omitted", a property that is not required is left out rather than null; where it is "null", one
     that may be null is always there. `max_string` is the longest string where the schema gives no length, pattern or
-    format.
+    format. With `verbatim` False no string is tied to the text.
 
     Raises:
         SchemaError: a reference leads nowhere or out of the schema.
     """
     relaxed: list[str] = []
-    closed = _closed(json_schema, "$", relaxed, absent, max_string)
+    source = json_schema if verbatim else _untied(json_schema)
+    closed = _closed(source, "$", relaxed, absent, max_string)
     definitions: dict[str, Source] = {**closed.pop("definitions", {}), **closed.pop("$defs", {})}
     nodes: dict[str, Node] = {}
     for name, source in definitions.items():
@@ -208,6 +211,14 @@ def tree_of(json_schema: Source, *, absent: str = "omitted", max_string: int | N
     if "#" in definitions:
         raise SchemaError("a definition is called '#'; give it another name")
     return Tree(root, nodes, tuple(relaxed), definitions)
+
+
+def _untied(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_untied(child) for child in node]
+    if not isinstance(node, Mapping):
+        return node
+    return {key: _untied(child) for key, child in node.items() if key != KEYWORD}
 
 
 def _closed(node: Any, path: str, relaxed: list[str], absent: str, cap: int | None) -> Any:
