@@ -9,6 +9,8 @@ from gristmill.errors import SchemaError
 MergeRule = Literal["first", "longest", "most_frequent", "union"] | Callable[[list[Any]], Any]
 """How the values that several parts of a long text gave for one field become one."""
 
+_RULES = ("first", "longest", "most_frequent", "union")
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -16,12 +18,22 @@ class Split:
 
     `overlap` is how many characters of a part stand in the next one too; `merge` gives the rule of a top-level field,
     `otherwise` that of all others: the first value that was found, the longest, the most frequent, the union of lists,
-    or a function of the list of values.
+    or a function of the list of values that were found. Without a rule it is the union for lists, else the first.
+
+    Raises:
+        SchemaError: a rule or an overlap that there is not.
     """
 
     overlap: int = 200
     merge: Mapping[str, MergeRule] = field(default_factory=dict)
-    otherwise: MergeRule = "first"
+    otherwise: MergeRule | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.overlap, int) or self.overlap < 0:
+            raise SchemaError(f"Split: overlap={self.overlap!r} is not possible; use a whole number from 0")
+        for name, rule in {**self.merge, "otherwise": self.otherwise}.items():
+            if rule is not None and not callable(rule) and rule not in _RULES:
+                raise SchemaError(f"Split: {name}={rule!r} is no rule; use {', '.join(_RULES)} or a function")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The table of answers' quality: `make eval`. Its last line is JSON with the F1 of each file.
 
-On `restaurant_validate.jsonl` with examples from `restaurant_train.jsonl`, and on `us_address.jsonl`, whose examples are
-its own other folds: the default configuration first, on all records, then one thing changed at a time.
+On `restaurant_validate.jsonl` with examples from `restaurant_train.jsonl`, and on `us_address.jsonl`, where each fifth
+has the other four for examples: the default configuration first, on all records, then one thing changed at a time.
 """
 
 import argparse
@@ -75,13 +75,10 @@ def _others(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
         yield f"  the same, {count} like examples", with_options(examples_per_prompt=count), False
     if schema.examples:
         for count in (8, 16):
-            fixed = replace(schema, examples=schema.examples[:count])
-            yield (
-                f"  the same, {count} fixed examples",
-                replace(fixed, options=replace(written, examples_per_prompt=count)),
-                True,
-            )
-            yield f"read, {count} fixed examples", replace(fixed, options=Options(reading="on")), True
+            few = replace(schema, examples=schema.examples[:count])
+            shown = replace(written, examples_per_prompt=count)
+            yield f"  the same, {count} fixed examples", replace(few, options=shown), True
+            yield f"read, {count} fixed examples", replace(few, options=Options(reading="on")), True
 
 
 if __name__ == "__main__":

@@ -94,9 +94,8 @@ def examples_from(records: Sequence[Record], schema: Schema) -> tuple[Example, .
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"])) or "the whole"
-            raise SetupError(
-                f"gold of record {record.id!r} does not fit {schema.name!r}: {where}: {first['msg']}"
-            ) from error
+            message = f"gold of record {record.id!r} does not fit schema {schema.name!r}: {where}: {first['msg']}"
+            raise SetupError(f"{message}; mend it or the schema") from error
         fields = {key: value for key, value in record.fields.items() if key not in ("gold", "text")}
         examples.append(Example(record.text, output, fields))
     return tuple(examples)
@@ -116,7 +115,8 @@ def evaluate(
     With `folds` above 1 the examples of a record are the labelled records of the other folds, beside the schema's own.
     """
     tree = constraint_for(schema).tree
-    score, faults = Score(), {}
+    score = Score()
+    faults: dict[str, int] = {}
     began = time.perf_counter()
     examples = len(schema.examples)
     for asked, mine in _parts(schema, records, folds):

@@ -51,6 +51,8 @@ def as_text(report: Report, reports: Path) -> str:
         if schema.gold_records:
             shares = ", ".join(f"{field} {share:.0%}" for field, share in schema.exact_match.items())
             lines.append(f"  {name}, exact match on {schema.gold_records} records with gold: {shares}")
+    if report.repairs:
+        lines.append(f"  repaired: {report.repaired} of {report.repairs} attempts that kept valid fields were accepted")
     if report.faults:
         lines.append("  faults: " + ", ".join(f"{code} {count}" for code, count in report.faults.items()))
     lines += [f"  outbox: {file.outbox}" for file in report.files]
