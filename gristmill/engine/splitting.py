@@ -100,8 +100,10 @@ class SplittingEngine:
 
 
 def cut(text: str, most: int, overlap: int) -> list[tuple[int, int]]:
-    """Parts of a text, [start, end) in characters, of at most `most` characters, each but the first with about `overlap` characters of the one
-    before it. A part ends where a paragraph does, or a sentence, or a word, or, where there is none, anywhere.
+    """Parts of a text, as [start, end) in characters.
+
+    Each has at most `most` characters, and each but the first about `overlap` of the one before it. A part ends where a
+    paragraph does, or a sentence, or a word, or, where there is none, anywhere.
 
     Raises:
         ValueError: the overlap is as long as a part.
