@@ -46,12 +46,6 @@ TEXTS = [
     "one",
     " ".join(f"word{i}" for i in range(60)),
 ]
-    'say "hello" to\nall',
-    "back\\slash & <b>",
-    "東京タワーへ行く。",
-    "one",
-    " ".join(f"word{i}" for i in range(60)),
-]
 
 
 def requests(texts: Sequence[str], schema: Schema = FOUND, budget: int = 48) -> list[Request]:
