@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import psutil
 
+from gristmill.settings import SERVE_PORT
+
 ROOT = Path(__file__).parents[1]
 POOL = "gristmill"
 AUTOMATION = "gristmill-silent-runs"
@@ -27,7 +29,7 @@ def main() -> None:
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     # `prefect deploy` writes this into the pull step.
     os.environ["PWD"] = str(ROOT)
-    port = os.environ.get("GRISTMILL_SERVE_PORT", "4200")
+    port = os.environ.get("GRISTMILL_SERVE_PORT", SERVE_PORT)
     given = os.environ.get("PREFECT_API_URL")
     url = given or f"http://127.0.0.1:{port}/api"
     os.environ["PREFECT_API_URL"] = url

@@ -12,7 +12,7 @@ import typer
 from gristmill.cli.common import AsJson, Data
 from gristmill.models.embedded import cache_folder
 from gristmill.report import Report, headline
-from gristmill.settings import Sourced, load_settings, sources
+from gristmill.settings import OTHERS, PREFIX, SERVE_PORT, Sourced, load_settings, sources
 
 
 def watch(
@@ -41,9 +41,10 @@ def watch(
 def config(data: Data = None, as_json: AsJson = False) -> None:
     """Print every setting with its value and where it comes from: option, environment, .env or default."""
     rows = sources(load_settings(data=data))
-    own = os.environ.get("GRISTMILL_CACHE")
-    about = "where the embedded model lies"
-    rows.append(Sourced("GRISTMILL_CACHE", str(cache_folder()), "environment" if own else "default", about))
+    elsewhere = {"CACHE": str(cache_folder()), "SERVE_PORT": os.environ.get("GRISTMILL_SERVE_PORT", SERVE_PORT)}
+    for name, about in OTHERS.items():
+        own = os.environ.get(f"{PREFIX}{name}")
+        rows.append(Sourced(f"{PREFIX}{name}", elsewhere[name], "environment" if own else "default", about))
     if as_json:
         shown = [{"variable": r.variable, "value": r.value, "source": r.source} for r in rows]
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
