@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from gristmill.cli.common import AsJson, Data
 from gristmill.models.embedded import cache_folder
 from gristmill.report import Report, headline
 from gristmill.settings import OTHERS, PREFIX, SERVE_PORT, Sourced, load_settings, sources
+
+_LINE_EVERY_SECONDS = 10.0
 
 
 def watch(
@@ -24,7 +27,8 @@ def watch(
 ) -> None:
     """Do what is dropped into the inbox within seconds, with the model kept loaded, until Ctrl-C or SIGTERM.
 
-    Failures are tried again by the retry policy as soon as they are due.
+    What comes while a larger batch is at work is put between two of its chunks. Failures are tried again by the retry
+    policy as soon as they are due and nothing else is at work.
     """
     from gristmill.pipeline import Pipeline
     from gristmill.watching import Watcher
@@ -35,7 +39,7 @@ def watch(
     # A model that is not there is said now and not when the first file comes.
     pipeline.check_model()
     typer.echo(f"watching {pipeline.inbox}; Ctrl-C ends it")
-    Watcher(pipeline, schema, _say).run()
+    Watcher(pipeline, schema, _say, _progress()).run()
 
 
 def config(data: Data = None, as_json: AsJson = False) -> None:
@@ -51,6 +55,24 @@ def config(data: Data = None, as_json: AsJson = False) -> None:
         return
     for row in rows:
         typer.echo(f"{row.variable:<26} {row.value or '(empty)':<24} {row.source:<12} {row.description}")
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Says how far a batch is, in a line now and then."""
+    said = time.monotonic()
+    before = 0
+
+    def tell(done: int, due: int) -> None:
+        nonlocal said, before
+        if done < before:
+            # Another batch: one that is over before a line is due has its report for one.
+            said = time.monotonic()
+        before = done
+        if time.monotonic() - said >= _LINE_EVERY_SECONDS:
+            said = time.monotonic()
+            typer.echo(f"{time.strftime('%H:%M:%S')} {done} of {due} records")
+
+    return tell
 
 
 def _say(report: Report) -> None:
