@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from zoneinfo import available_timezones
 
 import httpx
 import psutil
 
-from gristmill.settings import SERVE_PORT
+from gristmill.errors import SetupError
+from gristmill.settings import SERVE_PORT, load_settings
 
 ROOT = Path(__file__).parents[1]
 POOL = "gristmill"
@@ -32,6 +34,7 @@ def main() -> None:
     port = os.environ.get("GRISTMILL_SERVE_PORT", SERVE_PORT)
     given = os.environ.get("PREFECT_API_URL")
     url = given or f"http://127.0.0.1:{port}/api"
+    _see_that_settings_can_be_used()
     os.environ["PREFECT_API_URL"] = url
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -43,10 +46,9 @@ def main() -> None:
             server = _start("server", "start", "--host", "127.0.0.1", "--port", port)
             _wait_for(url, server)
         _prefect("work-pool", "create", POOL, "--type", "process", "--overwrite")
-        _prefect("--no-prompt", "deploy", "--all")
-        if AUTOMATION not in _prefect("automation", "ls"):
-            _prefect("automation", "create", "--from-file", str(ROOT / "automations.yaml"))
         worker = _start("worker", "start", "--pool", POOL, "--name", f"{POOL}-{socket.gethostname()}")
+        _prefect("--no-prompt", "deploy", "--all")
+        see_to_automation()
         print(f"\nThe UI is at {url.removesuffix('/api')}; Ctrl-C ends everything that was started here.", flush=True)
         print("Now, for example: prefect deployment run extract/nightly --watch", flush=True)
         print(f"with PREFECT_API_URL={url}\n", flush=True)
@@ -60,6 +62,26 @@ def main() -> None:
         _end(server)
 
 
+def _see_that_settings_can_be_used() -> None:
+    try:
+        zone = load_settings().timezone
+    except SetupError as error:
+        sys.exit(f"make serve: {error}")
+    if zone not in available_timezones():
+        sys.exit(f"make serve: GRISTMILL_TIMEZONE={zone!r} is no time zone; give a name such as Europe/Berlin")
+
+
+def see_to_automation() -> None:
+    """Have the automation on the server that PREFECT_API_URL names, once; one that is there stays as it is.
+
+    Raises:
+        SystemExit: a Prefect command failed.
+    """
+    # What `automation ls` prints is cut to the width of a terminal.
+    if _run("automation", "inspect", AUTOMATION).returncode:
+        _prefect("automation", "create", "--from-file", str(ROOT / "automations.yaml"))
+
+
 def _start(*arguments: str) -> subprocess.Popen[bytes]:
     """A Prefect command that goes on; Ctrl-C does not reach it by itself, since the order of ending matters."""
     return subprocess.Popen([sys.executable, "-m", "prefect", *arguments], cwd=ROOT, start_new_session=True)
@@ -71,11 +93,15 @@ def _prefect(*arguments: str) -> str:
     Raises:
         SystemExit: it failed.
     """
-    command = [sys.executable, "-m", "prefect", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = _run(*arguments)
     if done.returncode:
         sys.exit(f"make serve: prefect {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "prefect", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def _answers(url: str) -> bool:

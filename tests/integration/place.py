@@ -13,10 +13,12 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import yaml
 
+from gristmill.engine import Request
 from gristmill.pipeline import Pipeline
 from gristmill.settings import load_settings
-from gristmill.testing import FakeEngine
+from gristmill.testing import FakeEngine, first_example
 from tests.postgres import Server
 from tests.unit.conftest import NOTE_SCHEMA
 
@@ -43,6 +45,8 @@ def bare_environment() -> dict[str, str]:
     return kept | {
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
+        # A model's threads that wait for each other take many times as long where something else is at work.
+        "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join((str(ROOT / "tests" / "integration" / "fake_site"), str(ROOT))),
         # `prefect deploy` writes this into the pull step.
         "PWD": str(ROOT),
@@ -71,13 +75,15 @@ class Place:
         (folder / "schemas" / "note.py").write_text(NOTE_SCHEMA)
         self.start("server", "start", "--host", "127.0.0.1", "--port", str(port))
         self.wait(self._answers)
-        self.prefect("work-pool", "create", "gristmill", "--type", "process")
+        # The first worker makes the pool.
+        self.worker = self.start_worker()
+        self.wait(lambda: httpx.get(f"{self.api}/work_pools/gristmill").is_success)
         self.prefect("--no-prompt", "deploy", "--all")
         # As it stands there, but less patient.
-        automations = (ROOT / "automations.yaml").read_text()
-        (folder / "automations.yaml").write_text(automations.replace("within: 120", "within: 35"))
-        self.prefect("automation", "create", "--from-file", str(folder / "automations.yaml"))
-        self.worker = self.start_worker()
+        (automation,) = yaml.safe_load((ROOT / "automations.yaml").read_text())["automations"]
+        automation["trigger"]["within"] = 35
+        made = httpx.post(f"{self.api}/automations/", json=automation)
+        assert made.is_success, made.text
         self.fresh()
 
     def close(self) -> None:
@@ -101,16 +107,17 @@ class Place:
         self.data = self.folder / name
         self.url = self.database.url() if self.database else ""
         (self.data / "inbox" / "note").mkdir(parents=True)
-        given = {"data": str(self.data), "schemas": str(self.folder / "schemas"), "database_url": self.url} | settings
-        self.set_variable(given)
-        self.store = Pipeline(load_settings(given, settle_seconds=0.0), FakeEngine())
+        given = {"data": str(self.data), "schemas": str(self.folder / "schemas"), "database_url": self.url}
+        self.use(given | settings)
 
-    def set_variable(self, value: dict[str, str]) -> None:
-        """What `prefect variable set gristmill` does."""
+    def use(self, given: dict[str, str]) -> None:
+        """Have runs use these settings, as `prefect variable set gristmill` does, and look into their database."""
+        self.given, self.data = given, Path(given["data"])
         address = f"{self.api}/variables/name/gristmill"
-        if not httpx.patch(address, json={"value": value}, timeout=30).is_success:
-            made = httpx.post(f"{self.api}/variables/", json={"name": "gristmill", "value": value}, timeout=30)
+        if not httpx.patch(address, json={"value": given}, timeout=30).is_success:
+            made = httpx.post(f"{self.api}/variables/", json={"name": "gristmill", "value": given}, timeout=30)
             assert made.is_success, made.text
+        self.store = Pipeline(load_settings(given, settle_seconds=0.0), FakeEngine(_answer))
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A Prefect command that goes on."""
@@ -127,7 +134,7 @@ class Place:
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         """One more worker, which does one run at a time."""
-        return self.start("worker", "start", "--pool", "gristmill", "--limit", "1")
+        return self.start("worker", "start", "--pool", "gristmill", "--type", "process", "--limit", "1")
 
     def prefect(self, *arguments: str, fails: bool = False, **variables: str) -> str:
         """A Prefect command; its output."""
@@ -210,6 +217,11 @@ class Place:
         with self.store._database.connect() as db:
             query = "SELECT run_id, ended_at FROM attempts WHERE ended_at IS NOT NULL ORDER BY ended_at"
             return [(str(run), float(at)) for run, at in db.exec_driver_sql(query).all()]
+
+
+def _answer(request: Request) -> str:
+    """As `fake_site` answers."""
+    return "{}" if request.record.id.startswith("dead") else first_example(request)
 
 
 def run_processes(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:

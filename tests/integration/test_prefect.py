@@ -76,7 +76,7 @@ def test_hourly(place: Place) -> None:
     """The hourly deployment tries what was queued under the next preset of the policy, in a new process."""
     place.fresh()
     place.drop("a", ["dead1", "x"])
-    place.ended(place.run("extract/on-arrival"))
+    place.work_here()
     before = place.store.desk.rows([RecordState.QUEUED])
     assert [(row.record_id, row.attempts) for row in before] == [("dead1", 1)]
     (seen,) = place.ended(place.run("retry/hourly"))

@@ -13,7 +13,7 @@ from gristmill.pipeline import Pipeline
 from gristmill.settings import load_settings
 from gristmill.store import RecordState
 from gristmill.testing import FakeEngine
-from tests.integration.place import ROOT, bare_environment, free_port
+from tests.integration.place import ROOT, Place, bare_environment, free_port
 from tests.unit.conftest import NOTE_SCHEMA
 
 
@@ -69,3 +69,23 @@ def test_serve(tmp_path: Path) -> None:
     assert len(store.desk.rows([RecordState.ACCEPTED])) > 0
     assert store.queue.recover("another", lease_seconds=100).records == held
     store.close()
+
+
+def test_the_automation_is_there_once(place: Place) -> None:
+    """On a server that has the automation, `make serve` makes no second one, however narrow the terminal."""
+    command = [sys.executable, "-c", "from flows._serve import see_to_automation; see_to_automation()"]
+    environment = place.environment | {"COLUMNS": "40"}
+    subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
+    found = httpx.post(f"{place.api}/automations/filter", json={}).json()
+    assert [automation["name"] for automation in found] == ["gristmill-silent-runs"]
+
+
+def test_a_time_zone_that_there_is_not() -> None:
+    """Nothing is started with the name of a time zone that there is not."""
+    environment = bare_environment() | {"GRISTMILL_TIMEZONE": "Europe/Berln"}
+    command = [sys.executable, "-m", "flows._serve"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "make serve: GRISTMILL_TIMEZONE='Europe/Berln' is no time zone; give a name such as Europe/Berlin\n"
+    )

@@ -4,9 +4,26 @@ import json
 import signal
 
 import httpx
+import pytest
 
 from tests.integration.place import DONE, Place, run_processes
 from tests.postgres import Server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def killed(place: Place) -> tuple[str, dict[str, str]]:
+    """A nightly run that was killed with its worker, and its settings. Until that is noticed, other tests can go on."""
+    place.fresh()
+    place.drop("a", [f"r{i}" for i in range(300)])
+    run = place.run("extract/nightly", cost=0.05)
+    place.wait(place.generated)
+    processes = run_processes(place.worker)
+    place.worker.kill()
+    place.worker.wait()
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+    place.worker = place.start_worker()
+    return run, place.given
 
 
 def test_a_run_tells_the_truth(place: Place) -> None:
@@ -74,18 +91,10 @@ def test_cancelled(place: Place) -> None:
     assert place.store.queue.recover("another", lease_seconds=100).records == states.get("leased", 0)
 
 
-def test_a_killed_run_does_not_block_the_next(place: Place) -> None:
+def test_a_killed_run_does_not_block_the_next(place: Place, killed: tuple[str, dict[str, str]]) -> None:
     """After SIGKILL of a nightly run's process and of its worker, the next nightly run starts and finishes."""
-    place.fresh()
-    place.drop("a", [f"r{i}" for i in range(300)])
-    first = place.run("extract/nightly", cost=0.05)
-    place.wait(place.generated)
-    processes = run_processes(place.worker)
-    place.worker.kill()
-    place.worker.wait()
-    for process in processes:
-        process.send_signal(signal.SIGKILL)
-    place.worker = place.start_worker()
+    first, given = killed
+    place.use(given)
     second = place.run("extract/nightly")
     assert place.wait(lambda: place.seen(first)["state_type"] in DONE)
     assert place.seen(first)["state"]["message"].startswith("The process of this run fell silent")
@@ -97,7 +106,7 @@ def test_a_killed_run_does_not_block_the_next(place: Place) -> None:
 
 def test_four_workers(postgres: Server, place: Place) -> None:
     """Four runs at once have three and a half times the rate of one, never do a record twice, and survive a loss."""
-    records, cost = 2000, 0.04
+    records, cost = 1600, 0.04
     place.fresh(chunk_records="50")
     place.drop("a", [f"r{i}" for i in range(records)])
     workers = [place.worker, *(place.start_worker() for _ in range(3))]
@@ -113,10 +122,10 @@ def test_four_workers(postgres: Server, place: Place) -> None:
         return [at for _, at in found if max(began.values()) <= at <= min(last.values())] if len(last) == 4 else []
 
     runs = [place.run("extract/on-arrival", cost=cost)]
-    first = place.wait(lambda: len(found := place.generated()) > 150 and found)
+    first = place.wait(lambda: len(found := place.generated()) > 100 and found)
     alone = [at for _, at in first]
     runs += [place.run("extract/on-arrival", cost=cost) for _ in range(3)]
-    together = place.wait(lambda: len(found := while_all_work()) > 500 and found)
+    together = place.wait(lambda: len(found := while_all_work()) > 400 and found)
     print(f"one worker {rate(alone):.1f} records/s, four {rate(together):.1f}")
     assert rate(together) > 3.5 * rate(alone)
     assert all(run_processes(worker) for worker in workers)
@@ -126,7 +135,7 @@ def test_four_workers(postgres: Server, place: Place) -> None:
     place.ended(*runs)
     states = place.states()
     assert states["accepted"] + states["queued"] == records
-    assert states["queued"] <= 8
+    assert states["queued"] <= 50  # its chunk
     with place.store._database.connect() as db:
         tried = db.exec_driver_sql("SELECT count(*), count(DISTINCT record_pk) FROM attempts").one()
     assert tried == (records, records)
