@@ -15,13 +15,13 @@ from zoneinfo import available_timezones
 
 import httpx
 import psutil
+import yaml
 
 from gristmill.errors import SetupError
 from gristmill.settings import SERVE_PORT, load_settings
 
 ROOT = Path(__file__).parents[1]
 POOL = "gristmill"
-AUTOMATION = "gristmill-silent-runs"
 _START_SECONDS = 120
 _END_SECONDS = 15
 
@@ -72,14 +72,16 @@ def _see_that_settings_can_be_used() -> None:
 
 
 def see_to_automation() -> None:
-    """Have the automation on the server that PREFECT_API_URL names, once; one that is there stays as it is.
+    """Have the automation on the server that PREFECT_API_URL names, once; one that is there stays as it is."""
+    # Not before the address is set: Prefect reads its settings when it is imported.
+    from prefect.client.orchestration import get_client
+    from prefect.events.schemas.automations import AutomationCore
 
-    Raises:
-        SystemExit: a Prefect command failed.
-    """
-    # What `automation ls` prints is cut to the width of a terminal.
-    if _run("automation", "inspect", AUTOMATION).returncode:
-        _prefect("automation", "create", "--from-file", str(ROOT / "automations.yaml"))
+    (described,) = yaml.safe_load((ROOT / "automations.yaml").read_text(encoding="utf-8"))["automations"]
+    automation = AutomationCore.model_validate(described)
+    with get_client(sync_client=True) as client:
+        if not client.read_automations_by_name(automation.name):
+            client.create_automation(automation)
 
 
 def _start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -93,15 +95,11 @@ def _prefect(*arguments: str) -> str:
     Raises:
         SystemExit: it failed.
     """
-    done = _run(*arguments)
+    command = [sys.executable, "-m", "prefect", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"make serve: prefect {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "prefect", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def _answers(url: str) -> bool:

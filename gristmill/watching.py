@@ -133,7 +133,7 @@ class Watcher:
         for path in found:
             stamp = self._stamp(path)
             before, first = self._since.get(path, (None, now))
-            since[path] = (stamp, first if stamp == before else now)
+            since[path] = (stamp, first if stamp == before else now - self._age(path))
         self._since = since
         self._refused = {path: told for path, told in self._refused.items() if path in since}
         return [
@@ -141,6 +141,14 @@ class Watcher:
             for path, (stamp, first) in since.items()
             if now - first >= self._pipeline.settings.settle_seconds and not self._was_refused(path, stamp, now)
         ]
+
+    def _age(self, path: Path) -> float:
+        """Seconds since a file changed last, as far as the clock can be believed: it may have come while a chunk was at
+        work, and has been still for as long."""
+        try:
+            return max(0.0, time.time() - path.stat().st_ctime)
+        except FileNotFoundError:
+            return 0.0
 
     def _was_refused(self, path: Path, stamp: object, now: float) -> bool:
         told, at = self._refused.get(path, (None, 0.0))

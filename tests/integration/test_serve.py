@@ -48,6 +48,8 @@ def test_serve(tmp_path: Path) -> None:
         assert {deployment["name"] for deployment in known} == {"nightly", "on-arrival", "hourly", "weekly"}
         schedules = [schedule["schedule"] for deployment in known for schedule in deployment["schedules"]]
         assert [schedule["timezone"] for schedule in schedules] == ["UTC"] * 3
+        (automation,) = httpx.post(f"{api}/automations/filter", json={}).json()
+        assert (automation["name"], automation["trigger"]["within"]) == ("gristmill-silent-runs", 120)
         (arrival,) = [deployment for deployment in known if deployment["name"] == "on-arrival"]
         asked = {"state": {"type": "SCHEDULED"}}
         run = httpx.post(f"{api}/deployments/{arrival['id']}/create_flow_run", json=asked).json()["id"]
@@ -72,12 +74,12 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_the_automation_is_there_once(place: Place) -> None:
-    """On a server that has the automation, `make serve` makes no second one, however narrow the terminal."""
+    """On a server that has the automation, `make serve` makes no second one and leaves it as it is."""
+    name = "gristmill-silent-runs"
     command = [sys.executable, "-c", "from flows._serve import see_to_automation; see_to_automation()"]
-    environment = place.environment | {"COLUMNS": "40"}
-    subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command, env=place.environment, cwd=ROOT, check=True, capture_output=True)
     found = httpx.post(f"{place.api}/automations/filter", json={}).json()
-    assert [automation["name"] for automation in found] == ["gristmill-silent-runs"]
+    assert [(automation["name"], automation["trigger"]["within"]) for automation in found] == [(name, 35)]
 
 
 def test_a_time_zone_that_there_is_not() -> None:

@@ -58,6 +58,15 @@ def test_a_file_still_growing_waits(settings: Settings, drop: Drop) -> None:
     assert reports[0].records == 2
 
 
+def test_a_file_that_was_still_meanwhile_does_not_wait(settings: Settings, drop: Drop) -> None:
+    """A file that has been still for long enough when it is seen first is taken at once."""
+    watch, reports = watcher(settings.model_copy(update={"settle_seconds": 0.3}))
+    drop("note/a.jsonl", LINE)
+    time.sleep(0.4)
+    assert watch.look()
+    assert reports[0].records == 1
+
+
 def test_failures_are_tried_again(settings: Settings, drop: Drop) -> None:
     """What failed and is due is tried again at once, under the next presets, until it ends."""
     watch, reports = watcher(settings, FakeEngine(lambda r: BAD if r.attempt < 3 else first_example(r)))
