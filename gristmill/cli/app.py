@@ -16,6 +16,7 @@ from gristmill.settings import load_settings
 
 app = typer.Typer(
     name="gristmill",
+    help="JSONL records in, JSON valid against a Pydantic schema out, with one local model.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,7 +36,7 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """JSONL records in, JSON valid against a Pydantic schema out, with one local model."""
+    """What comes before the name of a command."""
 
 
 app.add_typer(queue_commands.app, name="queue")
