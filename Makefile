@@ -30,7 +30,7 @@ test: $(INSTALLED)
 	@$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/durability
 	@$(BIN)/python -m pytest -m 'not slow' tests/integration
 
-# Killed workers and four at once, serving, upkeep, a Dask cluster: on an otherwise idle machine.
+# The embedded model on all sample tickets: minutes, on an otherwise idle machine.
 test-slow: $(INSTALLED)
 	@$(BIN)/python -m pytest -m slow tests/integration
 
