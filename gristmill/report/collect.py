@@ -48,12 +48,12 @@ class SchemaReport:
     states: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_STATES, 0))
     attempts: int = 0
     accepted_at_first: int = 0
-    repairs: int = 0
-    repaired: int = 0
     model_seconds: float = 0.0
     records_per_second: float = 0.0
     gold_records: int = 0
     exact_match: dict[str, float] = field(default_factory=dict)
+    repairs: int = 0
+    repaired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
