@@ -41,14 +41,15 @@ class GrammarBuilder:
         self.rules = Rules()
         self._layout = layout
         self._writer = Writer(layout)
+        self._exact = Writer(layout, exact=True)
         self._text = speakable(source_text)
 
     def element(self, name: str, slot: Slot, known: Known = None, lead: str = "") -> str:
         """An element as a part of a rule's body; `lead` stands for the attributes that come first."""
         if isinstance(known, Fixed):
             return literal(self._writer.element(name, slot, known.value, json.loads(lead) if lead else ""))
-        if isinstance(slot.content, Named) and known is None and not lead:
-            rule = self.rules.reserve(f"{name} {slot.content.name} {slot.nillable}")
+        if isinstance(slot.content, Named) and known is None:
+            rule = self.rules.reserve(f"{name} {slot.content.name} {slot.nillable} {lead}")
             if not self.rules.defined(rule):
                 self.rules.define(rule, '""')
                 self.rules.define(rule, self._element(name, slot, None, lead))
@@ -166,7 +167,7 @@ class GrammarBuilder:
                     return False
             elif isinstance(value, Fixed) and value.value is not MISSING:
                 try:
-                    self._writer.part(parts[key], value.value, "$")
+                    self._exact.part(parts[key], value.value, "$")
                 except ValueError:
                     return False
         return True

@@ -12,25 +12,24 @@ from gristmill.grammar.xml_formats import FORMATS
 from gristmill.grammar.xml_layout import LeafNode
 from gristmill.grammar.xml_names import DECIMAL
 from gristmill.grammar.xml_pattern import Unsayable, check_pattern
-from gristmill.grammar.xml_text import CONTENT
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
-def spell_leaf(kinds: Iterable[LeafNode], value: Any) -> str:
+def spell_leaf(kinds: Iterable[LeafNode], value: Any, *, exact: bool = False) -> str:
     """A value as text, not escaped.
 
     Raises:
-        ValueError: it is of none of these kinds.
+        ValueError: it is of none of these kinds, or, where it is to be `exact`, none allows it.
     """
     reasons = []
-    for kind in kinds:
+    for kind, exactly in [(kind, True) for kind in kinds] + [(kind, False) for kind in kinds if not exact]:
         try:
-            return _spelt(kind, value)
+            return _spelt(kind, value, exactly)
         except ValueError as error:
             reasons.append(str(error))
-    raise ValueError("; ".join(reasons))
+    raise ValueError("; ".join(dict.fromkeys(reasons)))
 
 
 def read_leaf(kinds: Iterable[LeafNode], text: str) -> Any:
@@ -100,12 +99,12 @@ def _reads(kind: LeafNode, text: str) -> bool:
     return True
 
 
-def _spelt(kind: LeafNode, value: Any) -> str:
+def _spelt(kind: LeafNode, value: Any, exact: bool) -> str:
     match kind:
         case Text():
-            return _string(kind, value)
+            return _string(kind, value, exact)
         case Number():
-            return _number(kind, value)
+            return _number(kind, value, exact)
         case Boolean():
             if isinstance(value, bool):
                 return json.dumps(value)
@@ -140,14 +139,13 @@ def _read(kind: LeafNode, text: str) -> Any:
             raise ValueError(f"{text!r} is none of {', '.join(map(repr, kind.values))}")
 
 
-def _string(kind: Text, value: Any) -> str:
+def _string(kind: Text, value: Any, exact: bool) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no string")
-    if len(value) < kind.min_length or (kind.max_length is not None and len(value) > kind.max_length):
+    if exact and (len(value) < kind.min_length or (kind.max_length is not None and len(value) > kind.max_length)):
         raise ValueError(f"{value!r} is too short or too long")
-    if kind.pattern is not None and not _matches(kind.pattern, value):
+    if exact and kind.pattern is not None and not _matches(kind.pattern, value):
         raise ValueError(f"{value!r} does not fit the pattern {kind.pattern}")
-    CONTENT.escape(value)
     return value
 
 
@@ -160,24 +158,25 @@ def _matches(pattern: str, value: str) -> bool:
         return True
 
 
-def _number(kind: Number, value: Any) -> str:
+def _number(kind: Number, value: Any, exact: bool) -> str:
     decimal = kind.source.get("format") == DECIMAL
     if isinstance(value, bool) or not isinstance(value, int | float | (str if decimal else int)):
         raise ValueError(f"{value!r} is no number")
     try:
-        exact = Decimal(str(value))
+        number = Decimal(str(value))
     except InvalidOperation as error:
         raise ValueError(f"{value!r} is no number") from error
-    if not exact.is_finite() or (kind.integer and exact != exact.to_integral_value()):
+    whole = number.is_finite() and number == number.to_integral_value() and not (exact and isinstance(value, float))
+    if not number.is_finite() or (kind.integer and not whole):
         raise ValueError(f"{value!r} is no {'whole' if kind.integer else 'finite'} number")
-    if not _within(kind, value if isinstance(value, int | float) else exact):
+    if exact and not _within(kind, value if isinstance(value, int | float) else number):
         raise ValueError(f"{value!r} is out of bounds")
     if kind.integer:
-        return str(int(exact))
+        return str(int(number))
     if isinstance(value, float) and not any(key in kind.source for key in BOUNDS):
         return repr(value)
     # The engine takes bounded numbers without an exponent only, and no negative zero.
-    plain = format(abs(exact) if exact == 0 else exact, "f")
+    plain = format(abs(number) if number == 0 else number, "f")
     return plain if "." in plain or not isinstance(value, float) else f"{plain}.0"
 
 

@@ -19,10 +19,11 @@ class Element:
     attributes: dict[str, str]
     children: list["Element"] = field(default_factory=list)
     text: str = ""
+    closed: bool = False
 
 
-def parse(xml: str) -> Element:
-    """The root element of a document.
+def parse(xml: str, *, whole: bool = True) -> Element:
+    """The root element of a document, or if not `whole` of the beginning of one.
 
     Raises:
         ValueError: it is not well-formed, has a document type, or is nested more than `DEEPEST` deep.
@@ -40,19 +41,24 @@ def parse(xml: str) -> Element:
     def text(data: str) -> None:
         open_elements[-1].text += data
 
+    def end(_: str) -> None:
+        open_elements.pop().closed = True
+
     def refuse(*_: Any) -> None:
         raise ValueError("a document type is not allowed: leave out <!DOCTYPE ...>")
 
     parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler = start
-    parser.EndElementHandler = lambda _: open_elements.pop()
+    parser.EndElementHandler = end
     parser.CharacterDataHandler = text
     parser.StartDoctypeDeclHandler = refuse
     try:
-        parser.Parse(xml.encode("utf-8"), True)
+        parser.Parse(xml.encode("utf-8"), whole)
     except (expat.ExpatError, UnicodeEncodeError) as error:
         raise ValueError(f"no well-formed XML: {error}") from error
+    if not root.children:
+        raise ValueError("no well-formed XML: there is no element yet")
     return root.children[0]
 
 
@@ -68,9 +74,10 @@ class Reader:
         if root.name != name:
             raise ValueError(f"the root element is <{root.name}>, not <{name}>")
         root.attributes.pop("xmlns:xsi", None)
-        return self._element(root, self._layout.root, "$")
+        return self.element(root, self._layout.root, "$")
 
-    def _element(self, element: Element, slot: Slot, path: str) -> Any:
+    def element(self, element: Element, slot: Slot, path: str) -> Any:
+        """The value of an element."""
         slot = self._layout.opened(slot)
         if element.attributes.pop("xsi:nil", None) in ("true", "1"):
             if not slot.nillable:
@@ -104,7 +111,7 @@ class Reader:
                 option = dict(content.options).get(element.children[0].name)
                 if option is None:
                     raise ValueError(f"{path}: there is no alternative <{element.children[0].name}>")
-                return self._element(element.children[0], option, path)
+                return self.element(element.children[0], option, path)
             case Named():
                 opened = self._layout.opened(Slot(content)).content
                 return None if opened is None else self._content(element, opened, path)
@@ -120,11 +127,11 @@ class Reader:
                 value[part.key] = self._text(part, element.text, path)
             elif part.place is Place.ELEMENT:
                 if children and children[-1].name == part.name:
-                    value[part.key] = self._element(children.pop(), part.slot, f"{path}.{part.key}")
+                    value[part.key] = self.element(children.pop(), part.slot, f"{path}.{part.key}")
             else:
                 items = []
                 while children and children[-1].name == part.name:
-                    items.append(self._element(children.pop(), part.slot, f"{path}.{part.key}[{len(items)}]"))
+                    items.append(self.element(children.pop(), part.slot, f"{path}.{part.key}[{len(items)}]"))
                 if items or part.required:
                     value[part.key] = items
             if part.required and part.key not in value:
@@ -134,7 +141,7 @@ class Reader:
             key = entry.attributes.pop("key", None)
             if key is None or key in value or key in {part.key for part in record.parts}:
                 raise ValueError(f"{path}: an entry of <{element.name}> has the key {key!r}, which is missing or taken")
-            value[key] = self._element(entry, record.extra, f"{path}.{key}")
+            value[key] = self.element(entry, record.extra, f"{path}.{key}")
         if children:
             raise ValueError(f"{path}: <{children[-1].name}> is unknown in <{element.name}>, or not in its place")
         return value
@@ -153,7 +160,7 @@ class Reader:
             slot = items.prefix[number] if in_prefix else items.item
             if slot is None or child.name != name:
                 raise ValueError(f"{path}: <{child.name}> is unknown in <{element.name}>, or not in its place")
-            value.append(self._element(child, slot, f"{path}[{number}]"))
+            value.append(self.element(child, slot, f"{path}[{number}]"))
         return value
 
 

@@ -6,6 +6,7 @@ from gristmill.grammar.rules import Known, literal
 from gristmill.grammar.tree import Tree
 from gristmill.grammar.xml_grammar import GrammarBuilder
 from gristmill.grammar.xml_layout import Layout, slots_of
+from gristmill.grammar.xml_partial import partial_value
 from gristmill.grammar.xml_planning import plan
 from gristmill.grammar.xml_reading import Reader
 from gristmill.grammar.xml_text import NAMESPACE, check_name
@@ -36,8 +37,10 @@ class XmlSpelling:
     def spell(self, value: Any) -> str:
         """A JSON value, as `model_dump(mode="json")` gives it, as a document without insignificant white space.
 
+        Bounds, lengths, patterns and counts are left to validation; a required field that is not there is left out.
+
         Raises:
-            ValueError: the tree does not allow the value, or XML can't hold a character of it.
+            ValueError: the tree has no place for a part of the value, or XML can't hold a character of it.
         """
         return self._writer.element(self.root_name, self.layout.root, value, self._lead)
 
@@ -59,3 +62,7 @@ class XmlSpelling:
                 has no place for.
         """
         return self._reader.document(self.root_name, xml)
+
+    def partial(self, xml: str) -> Any:
+        """The JSON value of what is there of a document that was cut, or None where there is nothing yet."""
+        return partial_value(self.layout, self.root_name, xml)

@@ -9,10 +9,16 @@ from gristmill.grammar.xml_text import ATTRIBUTE, CONTENT, NIL
 
 
 class Writer:
-    """Writes elements; raises ValueError, with the path, at a value that the layout has no place for."""
+    """Writes elements; raises ValueError, with the path, at a value that the layout has no place for.
 
-    def __init__(self, layout: Layout) -> None:
+    Bounds, lengths, patterns, counts and lacking fields are passed over, as what is written may be an answer that was
+    cut or refused; unless `exact`, which tells the alternatives of a union apart.
+    """
+
+    def __init__(self, layout: Layout, *, exact: bool = False) -> None:
         self._layout = layout
+        self._writers = [self] if exact else [Writer(layout, exact=True), self]
+        self._exact = exact
 
     def element(self, name: str, slot: Slot, value: Any, lead: str = "", path: str = "$") -> str:
         """An element with a value; `lead` are attributes that come first."""
@@ -53,12 +59,12 @@ class Writer:
             return f' {part.name}="{self._leaf(leaf, value, path, ATTRIBUTE.escape)}"'
         if part.place is Place.ELEMENT:
             return self.element(part.name, part.slot, value, path=path)
-        _check_count(value, part.least, part.most, path)
+        self._check_count(value, part.least, part.most, path)
         return "".join(self.element(part.name, part.slot, v, path=f"{path}[{i}]") for i, v in enumerate(value))
 
     def _leaf(self, leaf: Leaf, value: Any, path: str, escape: Any) -> str:
         try:
-            return str(escape(spell_leaf(leaf.kinds, value)))
+            return str(escape(spell_leaf(leaf.kinds, value, exact=self._exact)))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -72,7 +78,7 @@ class Writer:
         attributes, inner = "", ""
         for part in record.parts:
             if part.key not in value:
-                if part.required:
+                if part.required and self._exact:
                     raise ValueError(f"{path}: the field {part.key!r} is missing")
                 continue
             written = self.part(part, value[part.key], path)
@@ -80,14 +86,14 @@ class Writer:
                 (attributes + written, inner) if part.place is Place.ATTRIBUTE else (attributes, inner + written)
             )
         if record.extra is not None:
-            _check_count(others, record.least, record.most, path)
+            self._check_count(others, record.least, record.most, path)
             for key in others:
                 lead = f' key="{ATTRIBUTE.escape(key)}"'
                 inner += self.element("entry", record.extra, value[key], lead, f"{path}.{key}")
         return attributes, inner
 
     def _items(self, items: Items, value: Any, path: str) -> str:
-        _check_count(value, items.least, items.most if items.item is not None else len(items.prefix), path)
+        self._check_count(value, items.least, items.most if items.item is not None else len(items.prefix), path)
         written = []
         for number, each in enumerate(value):
             in_prefix = number < len(items.prefix)
@@ -100,16 +106,16 @@ class Writer:
 
     def _variant(self, variant: Variant, value: Any, path: str) -> str:
         reasons = []
-        for name, slot in variant.options:
-            try:
-                return self.element(name, slot, value, path=path)
-            except ValueError as error:
-                reasons.append(str(error))
+        for writer in self._writers:
+            for name, slot in variant.options:
+                try:
+                    return writer.element(name, slot, value, path=path)
+                except ValueError as error:
+                    reasons.append(str(error))
         raise ValueError(f"{path}: {value!r} fits no alternative: {'; '.join(reasons)}")
 
-
-def _check_count(value: Any, least: int, most: int | None, path: str) -> None:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{path}: {value!r} is no list")
-    if len(value) < least or (most is not None and len(value) > most):
-        raise ValueError(f"{path}: {len(value)} are too few or too many")
+    def _check_count(self, value: Any, least: int, most: int | None, path: str) -> None:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{path}: {value!r} is no list")
+        if self._exact and (len(value) < least or (most is not None and len(value) > most)):
+            raise ValueError(f"{path}: {len(value)} are too few or too many")
