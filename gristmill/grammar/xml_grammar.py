@@ -86,10 +86,10 @@ class GrammarBuilder:
     def _record(self, record: Record, known: Mapping[str, Known]) -> tuple[str, str]:
         attributes, inner = [], []
         for part in record.parts:
-            body = self._part(part, known.get(part.key))
+            body = self._group(part, known) if part.grouped else self._part(part, known.get(part.key))
             (attributes if part.place is Place.ATTRIBUTE else inner).append(body)
         if record.extra is not None:
-            taken = [key for key in known if key not in {part.key for part in record.parts}]
+            taken = [key for key in known if key not in record.keys]
             for key in taken:
                 if known[key] != Fixed(MISSING):
                     lead = literal(f' key="{ATTRIBUTE.escape(key)}"')
@@ -101,6 +101,15 @@ class GrammarBuilder:
                 most = None if record.most is None else max(record.most - len(taken), 0)
                 inner.append(_repeated(entry, max(record.least - len(taken), 0), most))
         return " ".join(filter(None, attributes)), " ".join(filter(None, inner))
+
+    def _group(self, part: Part, known: Mapping[str, Known]) -> str:
+        content = part.slot.content
+        inside = content.keys if isinstance(content, Record) else frozenset()
+        there = [key for key in inside if known.get(key) not in (None, Fixed(MISSING))]
+        if inside and all(known.get(key) == Fixed(MISSING) for key in inside):
+            return ""
+        body = self.element(part.name, part.slot, known)
+        return body if part.required or there else f"({body})?"
 
     def _part(self, part: Part, known: Known) -> str:
         if isinstance(known, Fixed):

@@ -28,6 +28,12 @@ class Record:
     least: int = 0
     most: int | None = None
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of all fields, those in groups included."""
+        inner = (part.slot.content.keys for part in self.parts if isinstance(part.slot.content, Record) and part.grouped)
+        return frozenset(part.key for part in self.parts if not part.grouped).union(*inner)
+
 
 @dataclass(frozen=True, slots=True)
 class Items:
@@ -66,12 +72,13 @@ class Slot:
 
 
 class Place(Enum):
-    """Where a field of a record stands."""
+    """Where a field of a record stands. A group is an element for some of the record's fields, and no field itself."""
 
     ATTRIBUTE = "attribute"
     ELEMENT = "element"
     REPEATED = "repeated"
     TEXT = "text"
+    GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,11 @@ class Part:
     required: bool
     least: int = 0
     most: int | None = None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether this is no field, but an element around some."""
+        return self.place is Place.GROUP
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 from gristmill.grammar.tree import Text
 from gristmill.grammar.xml_layout import Items, Layout, Leaf, Part, Place, Record, Slot, Variant
 from gristmill.grammar.xml_leaf import read_leaf
-from gristmill.grammar.xml_reading import Element, Reader, parse
+from gristmill.grammar.xml_reading import Element, Reader, parse, without_namespaces
 
 
 class _Nothing(Exception):  # noqa: N818 - an answer, not an error
@@ -22,7 +22,7 @@ def partial_value(layout: Layout, root_name: str, xml: str) -> Any:
         root = parse(xml, whole=False)
         if root.name != root_name:
             return None
-        root.attributes.pop("xmlns:xsi", None)
+        without_namespaces(root)
         return _Partial(layout).value(root, layout.root)
     except (_Nothing, ValueError):
         return None
@@ -53,6 +53,10 @@ class _Partial:
     def _record(self, element: Element, record: Record) -> dict[str, Any]:
         value: dict[str, Any] = {}
         for part in record.parts:
+            if part.grouped:
+                for child in element.children:
+                    value |= self.value(child, part.slot) if child.name == part.name else {}
+                continue
             found = self._part(element, part)
             if found:
                 value[part.key] = found if part.place is Place.REPEATED else found[0]

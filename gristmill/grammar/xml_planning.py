@@ -38,10 +38,12 @@ def plan(tree: Tree) -> Layout:
     Raises:
         SchemaError: something can't be said in XML; the message has its path.
     """
-    return _Planner(tree).plan()
+    return Planner(tree).plan()
 
 
-class _Planner:
+class Planner:
+    """Makes slots of nodes; `relaxed` collects what the grammar leaves to validation."""
+
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.relaxed: list[str] = []

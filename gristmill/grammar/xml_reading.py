@@ -62,6 +62,12 @@ def parse(xml: str, *, whole: bool = True) -> Element:
     return root.children[0]
 
 
+def without_namespaces(root: Element) -> None:
+    """Take away the attributes that only give prefixes a meaning."""
+    for name in [name for name in root.attributes if name == "xmlns" or name.startswith("xmlns:")]:
+        del root.attributes[name]
+
+
 class Reader:
     """Reads elements; raises ValueError, with the path, at what the layout has no place for."""
 
@@ -73,7 +79,7 @@ class Reader:
         root = parse(xml)
         if root.name != name:
             raise ValueError(f"the root element is <{root.name}>, not <{name}>")
-        root.attributes.pop("xmlns:xsi", None)
+        without_namespaces(root)
         return self.element(root, self._layout.root, "$")
 
     def element(self, element: Element, slot: Slot, path: str) -> Any:
@@ -128,6 +134,10 @@ class Reader:
             elif part.place is Place.ELEMENT:
                 if children and children[-1].name == part.name:
                     value[part.key] = self.element(children.pop(), part.slot, f"{path}.{part.key}")
+            elif part.place is Place.GROUP:
+                if children and children[-1].name == part.name:
+                    value |= self.element(children.pop(), part.slot, path)
+                continue
             else:
                 items = []
                 while children and children[-1].name == part.name:
@@ -139,7 +149,7 @@ class Reader:
         while record.extra is not None and children and children[-1].name == "entry":
             entry = children.pop()
             key = entry.attributes.pop("key", None)
-            if key is None or key in value or key in {part.key for part in record.parts}:
+            if key is None or key in value or key in record.keys:
                 raise ValueError(f"{path}: an entry of <{element.name}> has the key {key!r}, which is missing or taken")
             value[key] = self.element(entry, record.extra, f"{path}.{key}")
         if children:

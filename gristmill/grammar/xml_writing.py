@@ -71,12 +71,15 @@ class Writer:
     def _record(self, record: Record, value: Any, path: str) -> tuple[str, str]:
         if not isinstance(value, Mapping):
             raise ValueError(f"{path}: {value!r} is no object")
-        known = {part.key for part in record.parts}
-        others = [key for key in value if key not in known]
+        others = [key for key in value if key not in record.keys]
         if others and record.extra is None:
             raise ValueError(f"{path}: there is no field {others[0]!r}")
         attributes, inner = "", ""
         for part in record.parts:
+            if part.grouped and isinstance(part.slot.content, Record):
+                inside = {key: value[key] for key in value if key in part.slot.content.keys}
+                inner += self.element(part.name, part.slot, inside, path=path) if inside or part.required else ""
+                continue
             if part.key not in value:
                 if part.required and self._exact:
                     raise ValueError(f"{path}: the field {part.key!r} is missing")
