@@ -25,5 +25,5 @@ FORMATS = {
     "email": rf"^[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_HOST}$",
     "uri": r"^[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+$",
 }
-"""A day of February up to the 29th is a date in any year, as leap years would make the expressions long; a zone is at most
-14 hours from UTC, as in XML Schema."""
+"""The 29th of February is a date in any year, as leap years would make the expressions long; a zone is at most 14 hours
+from UTC, as in XML Schema."""

@@ -63,7 +63,7 @@ class GrammarBuilder:
             return f"{begin} {lead} {literal(NIL)}"
         attributes, inner = self._content(slot.content, known)
         if slot.nillable and known is None:
-            return f"({begin} {lead} ({attributes} \">\" {inner} {end} | {literal(NIL)}))"
+            return f'({begin} {lead} ({attributes} ">" {inner} {end} | {literal(NIL)}))'
         if lead or attributes or slot.nillable:
             return f'{begin} {lead} {attributes} ">" {inner} {end}'
         return f"{literal(f'<{name}>')} {inner} {end}"
@@ -84,7 +84,8 @@ class GrammarBuilder:
                 return ("", "") if opened is None else self._content(opened, known)
 
     def _record(self, record: Record, known: Mapping[str, Known]) -> tuple[str, str]:
-        attributes, inner = [], []
+        attributes: list[str] = []
+        inner: list[str] = []
         for part in record.parts:
             body = self._group(part, known) if part.grouped else self._part(part, known.get(part.key))
             (attributes if part.place is Place.ATTRIBUTE else inner).append(body)
@@ -186,7 +187,7 @@ class GrammarBuilder:
         slot = self._layout.opened(slot)
         if not isinstance(slot.content, Leaf) or slot.nillable:
             return True
-        return any(not (isinstance(k, Text) and k.verbatim is not None) or self._has_word(k) for k in slot.content.kinds)
+        return any(not isinstance(kind, Text) or self._has_word(kind) for kind in slot.content.kinds)
 
     def _has_word(self, kind: Text) -> bool:
         if kind.verbatim is None:
@@ -206,7 +207,8 @@ class GrammarBuilder:
         match kind:
             case Number():
                 source: dict[str, Any] = {key: kind.source[key] for key in BOUNDS if key in kind.source}
-                source |= {"type": "integer" if kind.integer else "number", "x-guidance": {"whitespace_flexible": False}}
+                source["type"] = "integer" if kind.integer else "number"
+                source["x-guidance"] = {"whitespace_flexible": False}
                 return self.rules.rule(f"%json {json.dumps(source)}")
             case Boolean():
                 return '"true" | "false"'

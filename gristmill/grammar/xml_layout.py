@@ -31,7 +31,9 @@ class Record:
     @property
     def keys(self) -> frozenset[str]:
         """The keys of all fields, those in groups included."""
-        inner = (part.slot.content.keys for part in self.parts if isinstance(part.slot.content, Record) and part.grouped)
+        inner = (
+            part.slot.content.keys for part in self.parts if isinstance(part.slot.content, Record) and part.grouped
+        )
         return frozenset(part.key for part in self.parts if not part.grouped).union(*inner)
 
 

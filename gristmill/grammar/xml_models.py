@@ -82,7 +82,9 @@ class _ModelPlanner:
         node = self._tree.resolved(node)
         serializer = model.__xml_serializer__
         if not isinstance(serializer, models.ModelSerializer) or not isinstance(node, Object):
-            raise SchemaError(f"{path}: {model.__name__} is no plain model, but one with a root or extra fields; use fields")
+            raise SchemaError(
+                f"{path}: {model.__name__} is no plain model, but one with a root or extra fields; use fields"
+            )
         if model.__xml_field_serializers__ or model.__xml_field_validators__ or model.__xml_skip_empty__:
             raise SchemaError(f"{path}: {model.__name__} has XML code of its own or skip_empty; leave that out")
         if model.model_computed_fields or node.extra is not None:
@@ -113,12 +115,17 @@ class _ModelPlanner:
         self._names.declare(dict(getattr(serializer, "_nsmap", None) or {}), path)
         match serializer:
             case wrapper.ElementPathSerializer():
-                part = self._part(serializer._inner_serializer, field, info, path)
+                inner = serializer._inner_serializer
+                # Text alone in the wrapper is there or not with the wrapper.
+                alone = type(inner) is primitive.TextSerializer
+                part = self._part(inner, Field(field.name, field.node, True) if alone else field, info, path)
                 for tag in reversed(serializer._path):
                     slot = Slot(Record((part,)))
-                    part = Part("", self._names.of(tag, path), Place.GROUP, slot, part.required)
+                    part = Part("", self._names.of(tag, path), Place.GROUP, slot, field.required)
                 return part
-            case homogeneous.ElementSerializer() if isinstance(slot_of_list, Sequence) and slot_of_list.items is not None:
+            case homogeneous.ElementSerializer() if (
+                isinstance(slot_of_list, Sequence) and slot_of_list.items is not None
+            ):
                 inner = serializer._inner_serializer
                 name, slot = self._element(inner, slot_of_list.items, info, f"{path}[]")
                 # Of an empty list the library reads nothing, so a required one is refused by the class.
@@ -163,21 +170,27 @@ class _ModelPlanner:
 
     def _check_readable(self, kind: Choice, info: FieldInfo, path: Path) -> None:
         """The library hands over text, which not every class of values takes."""
-        adapter: TypeAdapter[Any] = TypeAdapter(info.annotation)
+        adapter: TypeAdapter[Any] = TypeAdapter(_type_of(info))
         for value in kind.values:
             text = spell_leaf([kind], value)
             try:
                 adapter.validate_python(text)
             except ValidationError as error:
-                raise SchemaError(f"{path}: the class does not take the text {text!r} for {value!r}; use strings") from error
+                raise SchemaError(
+                    f"{path}: the class does not take the text {text!r} for {value!r}; use strings"
+                ) from error
 
     def _null(self, node: Node) -> bool:
         return self._planner.opened(self._planner.slot(node, "$")).nillable
 
 
+def _type_of(info: FieldInfo) -> Any:
+    return info.annotation
+
+
 def _allows_none(info: FieldInfo) -> bool:
     try:
-        TypeAdapter(info.annotation).validate_python(None)
+        TypeAdapter(_type_of(info)).validate_python(None)
     except ValidationError:
         return False
     return True

@@ -11,6 +11,14 @@ from pydantic_core import CoreSchema, core_schema
 KEYWORD = "xml"
 """The keyword of OpenAPI (https://spec.openapis.org/oas/v3.1.0#xml-object) with `name`, `attribute` and `wrapped`."""
 
+_BOUNDS = {
+    "le": "maximum",
+    "ge": "minimum",
+    "lt": "exclusiveMaximum",
+    "gt": "exclusiveMinimum",
+    "multiple_of": "multipleOf",
+}
+
 DECIMAL = "decimal"
 """The format of a number that is read as a string, so that no digit of it is lost."""
 
@@ -19,10 +27,10 @@ DECIMAL = "decimal"
 class Xml:
     """An annotation for fields: how they stand in XML.
 
-    `attribute` puts the value into an attribute of the object's element. `name` is the name of the element or attribute;
-    for a list, of each item's element. `wrapper` puts a list's items into an element of their own: True names it like the
-    field, a string names it; False never does so, and then an empty list is read as an absent one. Without it a list is
-    wrapped only where it may be both absent and empty.
+    `attribute` puts the value into an attribute of the object's element. `name` is the name of the element or
+    attribute; for a list, of each item's element. `wrapper` puts a list's items into an element of their own: True
+    names it like the field, a string names it; False never does so, and then an empty list is read as an absent one.
+    Without it a list is wrapped only where it may be both absent and empty.
 
     >>> size: Annotated[int, Xml(attribute=True)]
     >>> tags: Annotated[list[str], Xml(name="tag", wrapper="tags")]
@@ -58,21 +66,17 @@ class XmlJsonSchema(GenerateJsonSchema):
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         """A number of format `decimal`."""
-        return {**self.float_schema(_as_float(schema)), "format": DECIMAL}
+        json_schema: JsonSchemaValue = {"type": "number", "format": DECIMAL}
+        for said, keyword in _BOUNDS.items():
+            bound: Any = schema.get(said)
+            if bound is not None:
+                json_schema[keyword] = float(bound)
+        return json_schema
 
 
 def xml_json_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON Schema of a class from which to make the tree of an `XmlSpelling`."""
     return model.model_json_schema(schema_generator=XmlJsonSchema)
-
-
-def _as_float(schema: core_schema.DecimalSchema) -> core_schema.FloatSchema:
-    bounds: dict[str, float] = {
-        key: float(value)
-        for key in ("le", "ge", "lt", "gt", "multiple_of")
-        if isinstance(value := schema.get(key), int | float) or hasattr(value, "as_tuple")
-    }
-    return core_schema.float_schema(**bounds)
 
 
 def _arrays_in(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

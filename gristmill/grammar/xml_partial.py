@@ -63,8 +63,9 @@ class _Partial:
         if record.extra is not None:
             for entry in element.children:
                 key = entry.attributes.pop("key", None) if entry.name == "entry" else None
-                if key is not None:
-                    value |= {key: each for each in self._maybe(entry, record.extra)}
+                found = self._maybe(entry, record.extra) if key is not None else []
+                if key is not None and found:
+                    value[key] = found[0]
         return value
 
     def _part(self, element: Element, part: Part) -> list[Any]:

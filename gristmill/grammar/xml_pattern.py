@@ -7,15 +7,18 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Protocol
 
-from gristmill.grammar.xml_text import Place
+from gristmill.grammar.xml_text import CONTENT, Place
 
 _CLASSES = {
-    kinds.CATEGORY_DIGIT: r"\d",
-    kinds.CATEGORY_NOT_DIGIT: r"\D",
-    kinds.CATEGORY_SPACE: r"\s",
-    kinds.CATEGORY_NOT_SPACE: r"\S",
-    kinds.CATEGORY_WORD: r"\w",
-    kinds.CATEGORY_NOT_WORD: r"\W",
+    kinds.CATEGORY_DIGIT: (r"\d", r"\p{Nd}"),
+    kinds.CATEGORY_SPACE: (r"\s", " \\t\\n\\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"),
+    kinds.CATEGORY_WORD: (r"\w", r"\p{L}\p{M}\p{N}\p{Pc}"),
+}
+"""Classes as the engine names them, and as XML Schema does, whose own `\\s` and `\\w` mean something else."""
+_OPPOSITES = {
+    kinds.CATEGORY_NOT_DIGIT: kinds.CATEGORY_DIGIT,
+    kinds.CATEGORY_NOT_SPACE: kinds.CATEGORY_SPACE,
+    kinds.CATEGORY_NOT_WORD: kinds.CATEGORY_WORD,
 }
 _STARTS, _ENDS = (kinds.AT_BEGINNING, kinds.AT_BEGINNING_STRING), (kinds.AT_END, kinds.AT_END_STRING)
 
@@ -33,6 +36,9 @@ class Dialect(Protocol):
     def character(self, code: int) -> str:
         """A character inside a class."""
 
+    def category(self, kind: Any) -> str:
+        """A named class inside a class. Raises Unsayable where it has no name."""
+
     def one(self, members: str, negated: bool) -> str:
         """Any character of a class."""
 
@@ -49,6 +55,10 @@ class Written:
     def character(self, code: int) -> str:
         """A character inside a class."""
         return f"\\x{{{code:x}}}"
+
+    def category(self, kind: Any) -> str:
+        """A named class inside a class."""
+        return _CLASSES[_OPPOSITES[kind]][0].upper() if kind in _OPPOSITES else _CLASSES[kind][0]
 
     def one(self, members: str, negated: bool) -> str:
         """Any character of a class, or the escape of one."""
@@ -71,6 +81,12 @@ class Schema:
         names = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
         return names.get(character, f"\\{character}" if character in r"\|.-^?*+{}()[]" else character)
 
+    def category(self, kind: Any) -> str:
+        """A named class inside a class; the opposite of one has no name, unless it stands alone."""
+        if kind in _OPPOSITES:
+            raise Unsayable(str(kind).lower())
+        return _CLASSES[kind][1]
+
     def one(self, members: str, negated: bool) -> str:
         """Any character of a class."""
         return f"[{'^' if negated else ''}{members}]"
@@ -92,7 +108,7 @@ def check_pattern(pattern: str) -> None:
     Raises:
         Unsayable: it can't.
     """
-    translate(pattern, Schema())
+    translate(pattern, Written(CONTENT))
 
 
 def _parsed(pattern: str) -> list[Any]:
@@ -130,6 +146,8 @@ def _part(part: tuple[Any, Any], dialect: Dialect) -> str:
         return dialect.one(dialect.character(10), negated=True)
     if kind is kinds.IN:
         negated = value[0][0] is kinds.NEGATE
+        if len(value) == 1 and value[0][1] in _OPPOSITES:
+            return dialect.one(dialect.category(_OPPOSITES[value[0][1]]), negated=True)
         return dialect.one("".join(_member(member, dialect) for member in value[negated:]), negated)
     if kind is kinds.BRANCH:
         return _alternatives(("".join(_part(p, dialect) for p in branch) for branch in value[1]), dialect)
@@ -148,7 +166,7 @@ def _member(member: tuple[Any, Any], dialect: Dialect) -> str:
         return dialect.character(value)
     if kind is kinds.RANGE:
         return f"{dialect.character(value[0])}-{dialect.character(value[1])}"
-    return _CLASSES[value]
+    return dialect.category(value)
 
 
 def _alternatives(bodies: Iterable[str], dialect: Dialect) -> str:

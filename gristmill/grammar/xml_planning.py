@@ -1,4 +1,4 @@
-"""From the tree to the layout: which names, which lists in a wrapper, which alternatives need an element of their own."""
+"""From the tree to the layout: which names, which lists get a wrapper, which alternatives an element of their own."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -51,6 +51,7 @@ class Planner:
         self.pending: list[str] = []
 
     def plan(self) -> Layout:
+        """The layout of the whole tree."""
         root = self.slot(self.tree.root, "$")
         while self.pending:
             name = self.pending.pop()
@@ -60,6 +61,7 @@ class Planner:
         return Layout(root, self.definitions, tuple(relaxed))
 
     def slot(self, node: Node, path: str) -> Slot:
+        """What an element for a node holds."""
         match node:
             case Null():
                 return Slot(None, nillable=True)
@@ -84,7 +86,9 @@ class Planner:
                 yield from self.options(target if not isinstance(target, Object) else option, path)
         elif isinstance(node, Choice):
             if any(isinstance(value, dict | list) for value in node.values):
-                raise SchemaError(f"{path}: a list or an object as one of the values can't be spelt in XML; give a type")
+                raise SchemaError(
+                    f"{path}: a list or an object as one of the values can't be spelt in XML; give a type"
+                )
             strings = tuple(value for value in node.values if isinstance(value, str))
             others = tuple(value for value in node.values if not isinstance(value, str) and value is not None)
             yield from (Choice(node.source, values) for values in (others, strings) if values)
@@ -94,6 +98,7 @@ class Planner:
             yield node
 
     def union(self, options: list[Node], path: str) -> Slot:
+        """Alternatives: as text if they can be told apart, otherwise each in an element of its own."""
         nillable = any(isinstance(option, Null) for option in options)
         left = [option for option in options if not isinstance(option, Null)]
         leaves: list[LeafNode] = [o for o in left if isinstance(o, Text | Number | Boolean | Choice)]
@@ -105,7 +110,7 @@ class Planner:
         if len(left) == 1:
             slot = self.slot(left[0], path)
             return Slot(slot.content, nillable or slot.nillable)
-        named = []
+        named: list[tuple[str, Slot]] = []
         for option in left:
             kind = _kind_of(option)
             taken = [name for name, _ in named]
@@ -115,6 +120,7 @@ class Planner:
         return Slot(Variant(tuple(named)), nillable)
 
     def items(self, node: Sequence, path: str) -> Items:
+        """A list's items inside an element."""
         items = self.slot(node.items, f"{path}[]") if node.items is not None else None
         prefix = tuple(self.slot(child, f"{path}[{i}]") for i, child in enumerate(node.prefix))
         name = _said(node.items.source if node.items is not None else {}).get("name", "item")
@@ -122,13 +128,14 @@ class Planner:
         return Items(check_name(name, f"{path}[]"), items, prefix, node.min_items, most)
 
     def record(self, node: Object, path: str) -> Record:
+        """An object's fields inside an element."""
         parts = [self.part(field, f"{path}.{field.name}") for field in node.fields]
         for part, field in zip(parts, node.fields, strict=True):
             same = [p for p in parts if p.name == part.name and _kind_of_place(p) == _kind_of_place(part)]
             if len(same) > 1:
                 raise SchemaError(
-                    f"{path}.{field.name}: the fields {same[0].key!r} and {same[1].key!r} are both called {part.name!r} "
-                    "in XML; give one another name by Xml(name=...)"
+                    f"{path}.{field.name}: {same[0].key!r} and {same[1].key!r} are both called {part.name!r} in XML; "
+                    "give one another name by Xml(name=...)"
                 )
         ordered = tuple(sorted(parts, key=lambda part: part.place is not Place.ATTRIBUTE))
         if node.extra is None:
@@ -139,6 +146,7 @@ class Planner:
         return Record(ordered, extra, node.source.get("minProperties", 0), node.source.get("maxProperties"))
 
     def part(self, field: Field, path: str) -> Part:
+        """A field as an attribute, an element, or several of one name."""
         node = field.node
         target = self.tree.resolved(node)
         said = {**_said(target.source), **_said(node.source)}
@@ -149,8 +157,10 @@ class Planner:
             slot = self.slot(node, path)
             content = self.opened(slot).content
             if not isinstance(content, Leaf) or self.opened(slot).nillable:
-                raise SchemaError(f"{path}: only text, numbers, booleans and enumerations that can't be null fit into an "
-                                  "attribute; leave Xml(attribute=True) out")
+                raise SchemaError(
+                    f"{path}: only text, numbers, booleans and enumerations that can't be null fit into an "
+                    "attribute; leave Xml(attribute=True) out"
+                )
             return Part(field.name, check_name(name, path), Place.ATTRIBUTE, slot, field.required)
         only = self.tree.resolved(lists[0]) if len(lists) == 1 else None
         if isinstance(only, Sequence) and only.items is not None and not only.prefix and not nullable:
@@ -240,4 +250,3 @@ def _kind_of(node: Node) -> str:
             return "object"
         case _:
             return "value"
-

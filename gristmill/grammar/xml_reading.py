@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from typing import Any
-from xml.parsers import expat  # noqa: S407 - document types, and with them all entities, are refused below
+from xml.parsers import expat
 
 from gristmill.grammar.xml_layout import Content, Items, Layout, Leaf, Named, Part, Place, Record, Slot, Variant
 from gristmill.grammar.xml_leaf import read_leaf
@@ -139,7 +139,7 @@ class Reader:
                     value |= self.element(children.pop(), part.slot, path)
                 continue
             else:
-                items = []
+                items: list[Any] = []
                 while children and children[-1].name == part.name:
                     items.append(self.element(children.pop(), part.slot, f"{path}.{part.key}[{len(items)}]"))
                 if items or part.required:

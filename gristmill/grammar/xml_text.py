@@ -91,5 +91,7 @@ def check_name(name: str, path: str) -> str:
         SchemaError: it may not.
     """
     if not _NAME.fullmatch(name) or name.lower().startswith("xml"):
-        raise SchemaError(f"{path}: {name!r} can't be the name of an XML element or attribute; give one by Xml(name=...)")
+        raise SchemaError(
+            f"{path}: {name!r} can't be the name of an XML element or attribute; give one by Xml(name=...)"
+        )
     return name

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from xml.sax.saxutils import quoteattr  # noqa: S406 - it writes, it does not parse
+from xml.sax.saxutils import quoteattr
 
 from gristmill.grammar.tree import Boolean, Choice, Number, Text
 from gristmill.grammar.xml_formats import FORMATS
@@ -97,7 +97,8 @@ class _Xsd:
             if not lead:
                 return f'{begin} type="{base}"/>'
             extension = f'<xs:extension base="{base}">{lead}</xs:extension>'
-            return f"{begin}><xs:complexType><xs:simpleContent>{extension}</xs:simpleContent></xs:complexType></xs:element>"
+            whole = f"<xs:simpleContent>{extension}</xs:simpleContent>"
+            return f"{begin}><xs:complexType>{whole}</xs:complexType></xs:element>"
         if isinstance(slot.content, Named):
             called = self._type_name(self._last_name(slot))
             if not lead:
