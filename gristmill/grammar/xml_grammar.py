@@ -6,7 +6,7 @@ from typing import Any
 
 from gristmill.grammar.rules import MISSING, Fixed, Known, Rules, literal, verbatim_terminal
 from gristmill.grammar.tree import Boolean, Choice, Number, Text
-from gristmill.grammar.verbatim import words_of
+from gristmill.grammar.verbatim import Verbatim, words_of
 from gristmill.grammar.xml_formats import FORMATS
 from gristmill.grammar.xml_layout import (
     Content,
@@ -43,6 +43,8 @@ class GrammarBuilder:
         self._writer = Writer(layout)
         self._exact = Writer(layout, exact=True)
         self._text = speakable(source_text)
+        self._has_words: dict[Verbatim, bool] = {}
+        self._runs: dict[tuple[Verbatim, bool], str] = {}
 
     def element(self, name: str, slot: Slot, known: Known = None, lead: str = "") -> str:
         """An element as a part of a rule's body; `lead` stands for the attributes that come first."""
@@ -192,8 +194,21 @@ class GrammarBuilder:
     def _has_word(self, kind: Text) -> bool:
         if kind.verbatim is None:
             return True
-        words = words_of(self._text, kind.verbatim)
-        return any(not s and not ILLEGAL.search(u) for u, s in zip(words.units, words.spaces, strict=True))
+        if kind.verbatim not in self._has_words:
+            words = words_of(self._text, kind.verbatim)
+            units = zip(words.units, words.spaces, strict=True)
+            self._has_words[kind.verbatim] = any(not space and not ILLEGAL.search(unit) for unit, space in units)
+        return self._has_words[kind.verbatim]
+
+    def _tied(self, verbatim: Verbatim, place: Escapes) -> str:
+        """The terminal for the runs of words of the text; a text is cut into them once for all fields of a kind."""
+        key = (verbatim, place is ATTRIBUTE)
+        if key not in self._runs:
+            runs = verbatim_terminal(self.rules, self._text, verbatim, place.escape_known, place.trimmed)
+            if runs is None:
+                raise ValueError("the text has no word, so no value can be a run of its words")
+            self._runs[key] = runs
+        return self._runs[key]
 
     def _leaf(self, leaf: Leaf, place: Escapes) -> str:
         bodies = [body for kind in leaf.kinds if (body := self._kind(kind, place))]
@@ -229,8 +244,7 @@ class GrammarBuilder:
         if kind.verbatim is not None:
             if not self._has_word(kind):
                 return ""
-            tied = verbatim_terminal(self.rules, self._text, kind.verbatim, place.escape_known, place.trimmed)
-            bodies += [tied] if tied else []
+            bodies.append(self._tied(kind.verbatim, place))
         pattern = kind.pattern if kind.pattern is not None else FORMATS.get(kind.format or "")
         said = [pattern] if kind.pattern is None or kind.format not in FORMATS else [pattern, FORMATS[kind.format]]
         for each in said:

@@ -59,7 +59,7 @@ def may_be_mistaken(kinds: Sequence[LeafNode]) -> bool:
             if any(_reads(other, value) for other in others):
                 return True
     # A decimal is read as a string, so nothing but decimals may stand beside it.
-    decimals = [kind for kind in others if isinstance(kind, Number) and kind.source.get("format") == DECIMAL]
+    decimals = [kind for kind in others if isinstance(kind, Number) and kind.source.get(DECIMAL) is True]
     return bool(decimals) and any(isinstance(kind, Number) and kind not in decimals for kind in others)
 
 
@@ -122,7 +122,7 @@ def _read(kind: LeafNode, text: str) -> Any:
         case Number():
             if not _NUMBER.fullmatch(text):
                 raise ValueError(f"{text!r} is no {'whole ' if kind.integer else ''}number")
-            if kind.source.get("format") == DECIMAL:
+            if kind.source.get(DECIMAL) is True:
                 return text
             value = json.loads(text)
             if isinstance(value, float) and not math.isfinite(value):
@@ -159,7 +159,7 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 def _number(kind: Number, value: Any, exact: bool) -> str:
-    decimal = kind.source.get("format") == DECIMAL
+    decimal = kind.source.get(DECIMAL) is True
     if isinstance(value, bool) or not isinstance(value, int | float | (str if decimal else int)):
         raise ValueError(f"{value!r} is no number")
     try:

@@ -19,8 +19,8 @@ _BOUNDS = {
     "multiple_of": "multipleOf",
 }
 
-DECIMAL = "decimal"
-"""The format of a number that is read as a string, so that no digit of it is lost."""
+DECIMAL = "x-decimal"
+"""The keyword of a number that is read as a string, so that no digit of it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class XmlJsonSchema(GenerateJsonSchema):
     """Pydantic's JSON Schema with decimals told apart from numbers and strings."""
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        """A number of format `decimal`."""
-        json_schema: JsonSchemaValue = {"type": "number", "format": DECIMAL}
+        """A number that is read as a string."""
+        json_schema: JsonSchemaValue = {"type": "number", DECIMAL: True}
         for said, keyword in _BOUNDS.items():
             bound: Any = schema.get(said)
             if bound is not None:

@@ -116,7 +116,7 @@ class Planner:
             taken = [name for name, _ in named]
             name = next(n for n in (kind, *(f"{kind}{i}" for i in range(2, len(left) + 2))) if n not in taken)
             one = self.union([option], path) if isinstance(option, LeafNode) else self.slot(option, path)
-            named.append((name, one))
+            named.append((check_name(name, path), one))
         return Slot(Variant(tuple(named)), nillable)
 
     def items(self, node: Sequence, path: str) -> Items:
@@ -159,7 +159,7 @@ class Planner:
             if not isinstance(content, Leaf) or self.opened(slot).nillable:
                 raise SchemaError(
                     f"{path}: only text, numbers, booleans and enumerations that can't be null fit into an "
-                    "attribute; leave Xml(attribute=True) out"
+                    "attribute; let null be absent, or leave Xml(attribute=True) out"
                 )
             return Part(field.name, check_name(name, path), Place.ATTRIBUTE, slot, field.required)
         only = self.tree.resolved(lists[0]) if len(lists) == 1 else None

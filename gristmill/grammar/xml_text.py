@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from gristmill.errors import SchemaError
 
@@ -36,12 +37,12 @@ class Place:
         """The characters that never stand here as they are, as the inside of a character class."""
         return _ILLEGAL_CLASS + "".join(f"\\x{{{ord(character):x}}}" for character in self.escapes)
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """A regular expression for one character of a value as it is written here."""
         return f"(?:[^{self.kept_out}]|{'|'.join(self.escapes.values())})"
 
-    @property
+    @cached_property
     def trimmed(self) -> str:
         """A regular expression for what is not empty and neither begins nor ends with white space; it holds no
         character that XML can't hold.
@@ -68,7 +69,7 @@ class Place:
         """A text as it is written here, with characters that XML can't hold left as they are."""
         return text.translate(self._table)
 
-    @property
+    @cached_property
     def _table(self) -> dict[int, str]:
         return {ord(character): written for character, written in self.escapes.items()}
 

@@ -176,7 +176,7 @@ class _Xsd:
                 values = [spell_leaf([kind], value) for value in kind.values]
                 return self._restricted("xs:string", [f"<xs:enumeration value={_quoted(value)}/>" for value in values])
             case Number():
-                decimal = "xs:decimal" if kind.source.get("format") == DECIMAL else "xs:double"
+                decimal = "xs:decimal" if kind.source.get(DECIMAL) is True else "xs:double"
                 facets = [
                     f'<xs:{facet} value="{kind.source[key]}"/>' for key, facet in _FACETS.items() if key in kind.source
                 ]

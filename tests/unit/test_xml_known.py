@@ -4,13 +4,19 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from gristmill.grammar.rules import MISSING, Fixed, Known
+from gristmill.grammar.tree import Object, tree_of
 from gristmill.grammar.verbatim import Verbatim
+from gristmill.grammar.xml_names import xml_json_schema
 from gristmill.grammar.xml_reading import parse
+from gristmill.grammar.xml_spelling import XmlSpelling
+from tests.unit.test_xml_round_trips import SCHEMAS, TEXT, Attributes
 from tests.unit.test_xml_spelling import DOCUMENT, ORDER, ORDERS, Order, spelling_of
-from tests.unit.xml_values import accepts, matcher_of
+from tests.unit.xml_values import accepts, matcher_of, values
 
 
 @pytest.mark.parametrize(
@@ -121,3 +127,37 @@ def test_values_that_break_bounds_are_spelt_but_not_accepted() -> None:
     assert not accepts(matcher_of(ORDERS.grammar("")), document)
     with pytest.raises(ValidationError):
         Order.model_validate(ORDERS.read(document))
+
+
+@pytest.mark.parametrize(
+    ("model", "absent"),
+    # With absent fields spelt null, optional attributes are refused.
+    [(model, absent) for model in SCHEMAS for absent in ("omitted", "null") if (model, absent) != (Attributes, "null")],
+)
+def test_any_part_of_an_answer_can_be_known(model: type[BaseModel], absent: str) -> None:
+    """With some of the fields known, absent ones too, the grammar takes the whole answer, and not one without them."""
+    tree = tree_of(xml_json_schema(model), absent=absent)
+    spelling = XmlSpelling(tree, "answer")
+    root = tree.resolved(tree.root)
+    names = [field.name for field in root.fields] if isinstance(root, Object) else []
+
+    @settings(
+        max_examples=12,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(values(tree, tree.root, TEXT), st.lists(st.sampled_from(names)) if names else st.just([]))
+    def forced(value: Any, chosen: list[str]) -> None:
+        document = spelling.spell(value)
+        known = {name: Fixed(value.get(name, MISSING)) for name in chosen} or Fixed(value)
+        assert accepts(matcher_of(spelling.grammar(TEXT, known)), document), document
+        required = [name for name in chosen if name in value]
+        if required:
+            without = spelling.spell({name: part for name, part in value.items() if name != required[0]})
+            if without != document:
+                assert not accepts(matcher_of(spelling.grammar(TEXT, known)), without)
+
+    forced()

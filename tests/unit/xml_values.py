@@ -112,7 +112,7 @@ def matcher_of(grammar: str) -> LLMatcher:
 
 
 def _numbers(source: Any, integer: bool) -> st.SearchStrategy[Any]:
-    if source.get("format") == "decimal":
+    if source.get("x-decimal"):
         return FORMATTED["decimal"]
     low, high = source.get("minimum"), source.get("maximum")
     if integer:
