@@ -22,11 +22,13 @@ from gristmill.grammar.xml_layout import (
     Variant,
 )
 from gristmill.grammar.xml_leaf import BOUNDS, may_be_empty, spell_leaf
+from gristmill.grammar.xml_names import DECIMAL
 from gristmill.grammar.xml_pattern import Unsayable, Written, translate
 from gristmill.grammar.xml_text import ATTRIBUTE, CONTENT, ILLEGAL, NIL, speakable
 from gristmill.grammar.xml_text import Place as Escapes
 from gristmill.grammar.xml_writing import Writer
 
+_INTEGER = r"(?:0|-?[1-9][0-9]*)"
 _ANY_KEY = Leaf((Text({}),))
 
 
@@ -222,6 +224,8 @@ class GrammarBuilder:
         match kind:
             case Number():
                 source: dict[str, Any] = {key: kind.source[key] for key in BOUNDS if key in kind.source}
+                if not source:
+                    return self.rules.terminal(f"/{_INTEGER if kind.integer else _number(kind)}/")
                 source["type"] = "integer" if kind.integer else "number"
                 source["x-guidance"] = {"whitespace_flexible": False}
                 return self.rules.rule(f"%json {json.dumps(source)}")
@@ -259,6 +263,12 @@ class GrammarBuilder:
         elif kind.verbatim is None:
             bodies.append("/(?s:.+)/")
         return self.rules.terminal(" & ".join(bodies))
+
+
+def _number(kind: Number) -> str:
+    """A number as Python writes it; a decimal has no exponent."""
+    exponent = "" if kind.source.get(DECIMAL) is True else r"(?:e[+-](?:[0-9]{2}|[12][0-9]{2}|30[0-8]|3[12][0-9]))?"
+    return rf"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?{exponent}"
 
 
 def _repeated(element: str, least: int, most: int | None) -> str:

@@ -79,6 +79,11 @@ def xml_json_schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema(schema_generator=XmlJsonSchema)
 
 
+def brings_mapping(model: type[BaseModel]) -> bool:
+    """Whether a class is one of pydantic-xml, which need not be installed to ask: `ModelSpelling` is for these."""
+    return any(base.__module__.partition(".")[0] == "pydantic_xml" for base in model.__mro__)
+
+
 def _arrays_in(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if node.get("type") == "array" and isinstance(node.get("items"), dict):
         yield node

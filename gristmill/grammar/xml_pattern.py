@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gristmill.grammar.xml_text import CONTENT, Place
 
 _CLASSES = {
-    kinds.CATEGORY_DIGIT: (r"\d", r"\p{Nd}"),
+    kinds.CATEGORY_DIGIT: ("0-9", r"\p{Nd}"),
     kinds.CATEGORY_SPACE: (r"\s", " \\t\\n\\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"),
     kinds.CATEGORY_WORD: (r"\w", r"\p{L}\p{M}\p{N}\p{Pc}"),
 }
@@ -58,7 +58,9 @@ class Written:
 
     def category(self, kind: Any) -> str:
         """A named class inside a class."""
-        return _CLASSES[_OPPOSITES[kind]][0].upper() if kind in _OPPOSITES else _CLASSES[kind][0]
+        # Digits are those that every dialect has; what is no digit, what is none in any.
+        names = {kinds.CATEGORY_NOT_DIGIT: r"\D", kinds.CATEGORY_NOT_SPACE: r"\S", kinds.CATEGORY_NOT_WORD: r"\W"}
+        return names[kind] if kind in names else _CLASSES[kind][0]
 
     def one(self, members: str, negated: bool) -> str:
         """Any character of a class, or the escape of one."""
@@ -146,7 +148,7 @@ def _part(part: tuple[Any, Any], dialect: Dialect) -> str:
         return dialect.one(dialect.character(10), negated=True)
     if kind is kinds.IN:
         negated = value[0][0] is kinds.NEGATE
-        if len(value) == 1 and value[0][1] in _OPPOSITES:
+        if len(value) == 1 and value[0][1] in _OPPOSITES and isinstance(dialect, Schema):
             return dialect.one(dialect.category(_OPPOSITES[value[0][1]]), negated=True)
         return dialect.one("".join(_member(member, dialect) for member in value[negated:]), negated)
     if kind is kinds.BRANCH:

@@ -15,7 +15,8 @@ from gristmill.grammar.rules import MISSING, Fixed
 from gristmill.grammar.tree import tree_of
 from gristmill.grammar.verbatim import Verbatim
 from gristmill.grammar.xml_model_spelling import ModelSpelling
-from gristmill.grammar.xml_names import xml_json_schema
+from gristmill.grammar.xml_names import brings_mapping, xml_json_schema
+from tests.unit.test_xml_round_trips import Street
 from tests.unit.xml_values import accepts, matcher_of, same, values
 
 TEXT = "Ada & Bob said <hello> to 漢字 🙂."
@@ -91,6 +92,12 @@ def test_every_instance_makes_the_round_trip(model: type[BaseXmlModel]) -> None:
         assert accepts(matcher_of(spelling.grammar(TEXT, known)), document), document
 
     trip()
+
+
+def test_classes_of_the_library_are_told_apart() -> None:
+    """Without importing it."""
+    assert brings_mapping(Site)
+    assert not brings_mapping(Street)
 
 
 def test_the_document_is_the_librarys() -> None:

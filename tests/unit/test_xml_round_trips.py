@@ -1,8 +1,10 @@
 """Instance -> XML -> accepted by the grammar -> valid by the XSD -> read -> the same instance, 1,000 times for each."""
 
+from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from random import Random
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -14,9 +16,10 @@ from xmlschema import XMLSchema10
 from gristmill.grammar.tree import tree_of
 from gristmill.grammar.verbatim import Verbatim
 from gristmill.grammar.xml_names import Xml, xml_json_schema
+from gristmill.grammar.xml_reading import Element, parse
 from gristmill.grammar.xml_spelling import XmlSpelling
 from gristmill.grammar.xml_xsd import xsd_of
-from tests.unit.xml_values import accepts, matcher_of, same, values
+from tests.unit.xml_values import accepts, matcher_of, same, values, walk
 
 TEXT = 'Ada said: "x < y & z > w"\n\tto Bob\'s 漢字カナ 🙂 — twice; 5 times,\r\n«]]>» &amp; ünï \x01 end.'
 
@@ -255,3 +258,33 @@ def test_every_instance_makes_the_round_trip(model: type[BaseModel]) -> None:
         assert adapter.validate_python(back) == instance
 
     trip()
+
+
+def keys_in(element: Element) -> Iterator[list[str]]:
+    """The keys of the entries of each element."""
+    yield [child.attributes["key"] for child in element.children if child.name == "entry"]
+    for child in element.children:
+        yield from keys_in(child)
+
+
+@pytest.mark.parametrize("model", SCHEMAS, ids=lambda model: model.__name__)
+def test_what_the_grammar_lets_through_means_an_instance(model: type[BaseModel]) -> None:
+    """Random walks through the grammar are valid by the XSD and by the class, and stay the same when spelt again."""
+    tree = tree_of(xml_json_schema(model), max_string=8)
+    spelling = XmlSpelling(tree, "answer")
+    matcher = matcher_of(spelling.grammar(TEXT))
+    xsd = XMLSchema10(xsd_of(spelling))
+    walks = [walk(matcher.deep_copy(), Random(seed)) for seed in range(20)]
+    documents = [document for document in walks if document is not None]
+    assert documents
+    for document in documents:
+        assert xsd.is_valid(document), document
+        if any(keys.count(key) > 1 for keys in keys_in(parse(document)) for key in keys):
+            # That keys are distinct is the one thing that only reading can tell.
+            with pytest.raises(ValueError, match="missing or taken"):
+                spelling.read(document)
+            continue
+        value = spelling.read(document)
+        instance = TypeAdapter(model).validate_python(value)
+        again = spelling.read(spelling.spell(value))
+        assert TypeAdapter(model).validate_python(again) == instance

@@ -93,7 +93,7 @@ def test_the_mapping_is_as_documented() -> None:
     ],
 )
 def test_mutations_are_refused_twice(what: str, old: str, new: str) -> None:
-    """Grammar and XSD refuse a document that is wrong, and so do reading and validation together."""
+    """The grammar refuses a document that is wrong, and so do reading and validation together."""
     assert old in DOCUMENT
     mutated = DOCUMENT.replace(old, new, 1)
     assert not accepts(matcher_of(ORDERS.grammar("")), mutated)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -102,6 +103,20 @@ def accepts(matcher: LLMatcher, document: str) -> bool:
     fresh = matcher.deep_copy()
     tokens = TOKENIZER.tokenize_bytes(document.encode())
     return bool(fresh.try_consume_tokens(tokens) == len(tokens) and fresh.is_accepting())
+
+
+def walk(matcher: LLMatcher, chance: Random, longest: int = 2000) -> str | None:
+    """A random document that a grammar lets through, byte by byte; None if it would be longer, in bytes."""
+    written = bytearray()
+    while not matcher.is_accepting() and len(written) < longest:
+        mask = matcher.compute_bitmask()
+        allowed = [byte for byte in range(256) if mask[byte // 8] >> byte % 8 & 1]
+        # Texts come to an end now and then, and so does everything in the end.
+        ends = [byte for byte in b'<"' if byte in allowed and chance.random() < 0.4] or allowed
+        byte = ord("/") if ord("/") in allowed and len(written) > 300 else chance.choice(ends)
+        assert matcher.consume_token(byte)
+        written.append(byte)
+    return written.decode() if matcher.is_accepting() else None
 
 
 def matcher_of(grammar: str) -> LLMatcher:
