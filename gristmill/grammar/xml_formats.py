@@ -24,5 +24,5 @@ FORMATS = {
     "email": rf"^[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_HOST}$",
     "uri": r"^[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+$",
 }
-"""Fractions of a second have six digits at most, and durations as many as the class can hold; a zone is at most 14 hours
-from UTC, as in XML Schema."""
+"""Fractions of a second have six digits at most, and durations as many as the class can hold; a zone is at most 14
+hours from UTC, as in XML Schema."""

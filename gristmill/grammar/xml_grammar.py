@@ -29,6 +29,9 @@ from gristmill.grammar.xml_text import Place as Escapes
 from gristmill.grammar.xml_writing import Writer
 
 _INTEGER = r"(?:0|-?[1-9][0-9]*)"
+# The exponents that a double can have, with two digits at least.
+_LARGE = r"\+(?:[0-9]{2}|[12][0-9]{2}|30[0-8])"
+_SMALL = "-(?:[0-9]{2}|[12][0-9]{2}|3[01][0-9]|32[0-4])"
 _ANY_KEY = Leaf((Text({}),))
 
 
@@ -267,7 +270,7 @@ class GrammarBuilder:
 
 def _number(kind: Number) -> str:
     """A number as Python writes it; a decimal has no exponent."""
-    exponent = "" if kind.source.get(DECIMAL) is True else r"(?:e[+-](?:[0-9]{2}|[12][0-9]{2}|30[0-8]|3[12][0-9]))?"
+    exponent = "" if kind.source.get(DECIMAL) is True else f"(?:e(?:{_LARGE}|{_SMALL}))?"
     return rf"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?{exponent}"
 
 
