@@ -80,7 +80,7 @@ def test_every_instance_makes_the_round_trip(model: type[BaseXmlModel]) -> None:
     spelling = ModelSpelling(model, tree)
     matcher = matcher_of(spelling.grammar(TEXT))
 
-    @settings(max_examples=250, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=150, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(values(tree, tree.root, TEXT))
     def trip(value: Any) -> None:
         document = spelling.spell(value)
