@@ -145,6 +145,10 @@ class Tree:
     relaxed: tuple[str, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
 
+    def node(self, source: Any, path: str) -> Node:
+        """The node of a further schema that refers to this tree's definitions."""
+        return _node(source, path, self.sources)
+
     def resolved(self, node: Node) -> Node:
         """The node itself, or what a chain of references leads to."""
         seen = set()
@@ -330,7 +334,7 @@ def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:
 
 def _constrains(source: Source, key: str) -> bool:
     """Whether a node says more than its alternatives do."""
-    return bool(source.keys() - {key, "type", "x-guidance"}) or ("type" in source and source["type"] != "object")
+    return bool(source.keys() - {key, "type", "x-guidance", "xml"}) or ("type" in source and source["type"] != "object")
 
 
 def _reference(source: Source, path: str, definitions: Mapping[str, Source]) -> Node:
