@@ -237,8 +237,13 @@ def _local(source: Any) -> Any:
         return [_local(child) for child in source]
     if not isinstance(source, Mapping):
         return source
-    return {
-        key: f"#/$defs/{value.rsplit('/', 1)[-1]}" if key == "$ref" and isinstance(value, str) else _local(value)
-        for key, value in source.items()
-        if key not in ("x-verbatim", "xml")
-    }
+    made: dict[str, Any] = {}
+    for key, value in source.items():
+        if key in ("properties", "patternProperties") and isinstance(value, Mapping):
+            # A property may be called like a keyword.
+            made[key] = {name: _local(child) for name, child in value.items()}
+        elif key == "$ref" and isinstance(value, str):
+            made[key] = f"#/$defs/{value.rsplit('/', 1)[-1]}"
+        elif key not in ("x-verbatim", "xml"):
+            made[key] = _local(value)
+    return made

@@ -222,7 +222,13 @@ def _untied(node: Any) -> Any:
         return [_untied(child) for child in node]
     if not isinstance(node, Mapping):
         return node
-    return {key: _untied(child) for key, child in node.items() if key != KEYWORD}
+    return {
+        key: {name: _untied(sub) for name, sub in child.items()}
+        if key in ("properties", "patternProperties") and isinstance(child, Mapping)
+        else _untied(child)
+        for key, child in node.items()
+        if key != KEYWORD
+    }
 
 
 def _closed(node: Any, path: str, relaxed: list[str], absent: str, cap: int | None) -> Any:
