@@ -86,11 +86,7 @@ def _asked(schema: Schema, example: Example) -> str:
 @lru_cache(maxsize=64)
 def _system_text(schema: Schema) -> str:
     as_xml = constraint_for(schema).format == "xml"
-    asked = (
-        "Answer with one XML document with these elements:"
-        if as_xml
-        else "Answer with one JSON object with these fields:"
-    )
+    form = "XML document with these elements" if as_xml else "JSON object with these fields"
     lines = [schema.instruction, "", f"Answer with one {form}:"]
     definitions = schema.json_schema.get("$defs", {})
     lines += _field_lines(schema.json_schema, definitions, depth=0)

@@ -19,7 +19,7 @@ _TRIMMED = r'([^\s\\]|\\["\\])(([^\\]|\\["\\bfnrt]|\\u[0-9a-f]{4})*([^\s\\]|\\["
 
 def spell(value: Any) -> str:
     """JSON as prompts, grammar and candidates spell it: `", "` and `": "`, no escapes for letters of any script."""
-    return _spelling.encode(value)
+    return _escaped(_spelling.encode(value))
 
 
 def spell_strictly(value: Any) -> str:
@@ -28,7 +28,12 @@ def spell_strictly(value: Any) -> str:
     Raises:
         ValueError: the value holds an infinity or what is no number, which JSON has not.
     """
-    return _strict.encode(value)
+    return _escaped(_strict.encode(value))
+
+
+def _escaped(text: str) -> str:
+    """JSON text with DEL, which `json` lets stand and the grammar engine does not let be written, as an escape."""
+    return text.replace("\x7f", "\\u007f") if "\x7f" in text else text
 
 
 class JsonSpelling:
@@ -54,7 +59,7 @@ class JsonSpelling:
         """
         if self._separators == (", ", ": "):
             return spell_strictly(value)
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=self._separators)
+        return _escaped(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=self._separators))
 
     def read(self, text: str) -> Any:
         """The JSON value of a candidate.
@@ -89,7 +94,7 @@ class _Writer:
 
     def node(self, node: Node, known: Known = None) -> str:
         if isinstance(known, Fixed):
-            return literal(json.dumps(known.value, ensure_ascii=False, separators=(self._item, self._colon)))
+            return literal(_escaped(json.dumps(known.value, ensure_ascii=False, separators=(self._item, self._colon))))
         if known is None and not self._tree.ties(node):
             return self._compiled(node.source)
         match node:
@@ -150,7 +155,7 @@ class _Writer:
     def _entry(self, field: Field, known: Known) -> str | None:
         if isinstance(known, Fixed) and known.value is MISSING:
             return None
-        key = literal(_spelling.encode(field.name) + self._colon)
+        key = literal(spell(field.name) + self._colon)
         return f"{key} {self.node(field.node, known)}"
 
     def _entries(self, node: Object, *, first: bool) -> str:
@@ -213,7 +218,7 @@ def _must(field: Field, known: Mapping[str, Known]) -> bool:
 
 
 def _escape(unit: str) -> str:
-    return _spelling.encode(unit)[1:-1]
+    return spell(unit)[1:-1]
 
 
 def _times(low: int, high: int | None) -> str:
