@@ -9,7 +9,7 @@ from gristmill.grammar.constraint import constraint_for
 from gristmill.grammar.json_spelling import spell
 from gristmill.records import Record
 from gristmill.repair import Repair
-from gristmill.schema import Example, Schema, dump
+from gristmill.schema import Example, Schema, written
 from gristmill.similarity import Nearest
 
 Message = dict[str, str]
@@ -73,7 +73,7 @@ def _turns(schema: Schema) -> list[list[Message]]:
     return [
         [
             {"role": "user", "content": _asked(schema, example)},
-            {"role": "assistant", "content": constraint_for(schema).spell(dump(example.output))},
+            {"role": "assistant", "content": constraint_for(schema).spell(written(example.output))},
         ]
         for example in schema.examples
     ]

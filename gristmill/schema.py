@@ -14,7 +14,8 @@ from string import Formatter
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel
+from pydantic.fields import FieldInfo
 
 from gristmill.errors import SchemaError
 from gristmill.options import Options
@@ -128,6 +129,40 @@ def _template_names(schema: str, template: str) -> set[str]:
 def dump(output: BaseModel) -> dict[str, Any]:
     """An output as plain JSON values, without the fields that nobody set: what examples and outbox show."""
     return output.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def written(output: BaseModel) -> dict[str, Any]:
+    """An output as the model should write it, under the names that validation reads: what worked examples teach.
+
+    Unlike `dump` it has no computed fields, and JSON inside a string stays a string.
+    """
+    value = output.model_dump(mode="json", by_alias=True, exclude_unset=True, round_trip=True)
+    result: dict[str, Any] = _as_read(output, value)
+    return result
+
+
+def _as_read(model: Any, value: Any) -> Any:
+    """A dumped value with the names of fields under which they are read, where these are others."""
+    if isinstance(model, BaseModel) and isinstance(value, Mapping):
+        result = dict(value)
+        for name, info in type(model).model_fields.items():
+            shown = info.serialization_alias or info.alias or name
+            if shown in value:
+                del result[shown]
+                result[_read_as(name, info)] = _as_read(getattr(model, name), value[shown])
+        return result
+    if isinstance(model, list | tuple) and isinstance(value, list) and len(model) == len(value):
+        return [_as_read(one, child) for one, child in zip(model, value, strict=True)]
+    if isinstance(model, Mapping) and isinstance(value, Mapping) and len(model) == len(value):
+        return {key: _as_read(one, child) for one, (key, child) in zip(model.values(), value.items(), strict=True)}
+    return value
+
+
+def _read_as(name: str, info: FieldInfo) -> str:
+    alias = info.validation_alias
+    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+    only = first.path[0] if isinstance(first, AliasPath) and len(first.path) == 1 else first
+    return only if isinstance(only, str) else name
 
 
 def schema_of(model: type[BaseModel], examples: Sequence[Example] | None = None) -> Schema:

@@ -1,5 +1,7 @@
 """The constraint of a schema: its tree in one of the two spellings, compiled once before anything is run with it."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -7,10 +9,12 @@ from typing import Any, Protocol
 from llguidance import LLMatcher, LLTokenizer
 
 from gristmill.errors import SchemaError
+from gristmill.grammar.dialect import dialect
 from gristmill.grammar.json_spelling import JsonSpelling
-from gristmill.grammar.rules import Known
+from gristmill.grammar.references import parts
+from gristmill.grammar.rules import Known, Rules
 from gristmill.grammar.tree import Tree, fitted, tree_of
-from gristmill.schema import Schema, dump
+from gristmill.schema import Schema, written
 
 
 class Spelling(Protocol):
@@ -62,7 +66,9 @@ def constraint_for(schema: Schema) -> Constraint:
         SchemaError: the grammar engine refuses it; the message says what it refuses.
     """
     try:
-        tree = tree_of(schema.json_schema, absent=schema.options.absent, max_string=schema.options.max_string)
+        options = schema.options
+        _refuse_secrets(schema)
+        tree = tree_of(schema.json_schema, absent=options.absent, max_string=options.max_string, refuses=refuses)
     except SchemaError as error:
         raise SchemaError(f"schema {schema.name!r}: {error}") from error
     spelling = JsonSpelling(tree, schema.options.separators)
@@ -75,6 +81,27 @@ def constraint_for(schema: Schema) -> Constraint:
     return Constraint(tree, spelling, tree.ties(tree.root), relaxed)
 
 
+def _refuse_secrets(schema: Schema) -> None:
+    printed = schema.json_schema
+    if "$schema" in printed or not any(part.get("format") == "password" for _, part in parts(printed)):
+        return
+    for path, part in parts(schema.model.model_json_schema(mode="serialization")):
+        if part.get("format") == "password":
+            raise SchemaError(f"{path}: a secret comes out as asterisks, so that its value is lost; use str, or bytes")
+
+
+def refuses(source: Mapping[str, Any]) -> str | None:
+    """What the grammar engine has against a JSON Schema without references; None where it takes it."""
+    return _refuses(json.dumps({**dialect(source), "x-guidance": {"whitespace_flexible": False}}))
+
+
+@lru_cache(maxsize=4096)
+def _refuses(source: str) -> str | None:
+    rules = Rules()
+    refused, notes = LLMatcher.validate_grammar_with_warnings(rules.grammar(rules.rule(f"%json {source}")))
+    return notes[0].splitlines()[0].split("JSON schema: ", 1)[-1] if refused else None
+
+
 def examples_refused(schema: Schema, constraint: Constraint) -> list[int]:
     """Numbers (from 1) of the worked examples whose output the grammar would not let the model write."""
     tokenizer = LLTokenizer("byte")
@@ -82,7 +109,7 @@ def examples_refused(schema: Schema, constraint: Constraint) -> list[int]:
     matcher = LLMatcher(tokenizer, constraint.grammar(""))
     for number, example in enumerate(schema.examples, start=1):
         fresh = LLMatcher(tokenizer, constraint.grammar(example.text)) if constraint.per_record else matcher.deep_copy()
-        tokens = tokenizer.tokenize_str(constraint.spell(dump(example.output)))
+        tokens = tokenizer.tokenize_str(constraint.spell(written(example.output)))
         if fresh.try_consume_tokens(tokens) != len(tokens) or not fresh.is_accepting():
             refused.append(number)
     return refused
