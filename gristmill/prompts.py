@@ -86,8 +86,9 @@ def _asked(schema: Schema, example: Example) -> str:
 @lru_cache(maxsize=64)
 def _system_text(schema: Schema) -> str:
     lines = [schema.instruction, "", "Answer with one JSON object with these fields:"]
-    definitions = schema.json_schema.get("$defs", {})
-    lines += _field_lines(schema.json_schema, definitions, depth=0)
+    definitions = {**schema.json_schema.get("definitions", {}), **schema.json_schema.get("$defs", {})}
+    # A recursive class is itself among the definitions.
+    lines += _field_lines(_object_in(schema.json_schema, definitions) or {}, definitions, depth=0)
     return "\n".join(lines)
 
 

@@ -12,9 +12,9 @@ from gristmill.grammar.dialect import FORMATS, LONGEST, LOOSE, LOOSE_FORMATS, st
 from gristmill.grammar.ending import must_end
 from gristmill.grammar.inlining import LOOKED_UP, NOTES, Inliner
 from gristmill.grammar.merging import kind_of, merged
-from gristmill.grammar.references import IN_MAPS, References, is_draft_7
 from gristmill.grammar.relaxing import Refuses, relaxed
 from gristmill.grammar.verbatim import KEYWORD
+from gristmill.references import IN_MAPS, References, is_draft_7
 
 Source = Mapping[str, Any]
 

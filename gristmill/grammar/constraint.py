@@ -11,9 +11,9 @@ from llguidance import LLMatcher, LLTokenizer
 from gristmill.errors import SchemaError
 from gristmill.grammar.dialect import dialect
 from gristmill.grammar.json_spelling import JsonSpelling
-from gristmill.grammar.references import parts
 from gristmill.grammar.rules import Known, Rules
 from gristmill.grammar.tree import Tree, fitted, tree_of
+from gristmill.references import parts
 from gristmill.schema import Schema, written
 
 

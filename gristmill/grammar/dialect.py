@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from gristmill.grammar.references import IN_LISTS, IN_MAPS, IN_PLACE
+from gristmill.references import IN_LISTS, IN_MAPS, IN_PLACE
 
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
 """Formats that llguidance has a regular expression for."""

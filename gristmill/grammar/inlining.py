@@ -5,7 +5,7 @@ from typing import Any
 
 from gristmill.grammar.merging import disjoint
 from gristmill.grammar.merging import merged as together
-from gristmill.grammar.references import References
+from gristmill.references import References
 
 Source = Mapping[str, Any]
 

@@ -7,9 +7,9 @@ from typing import Any
 from gristmill.errors import SchemaError
 from gristmill.grammar.closing import closed
 from gristmill.grammar.merging import same
-from gristmill.grammar.references import parts
 from gristmill.grammar.relaxing import Refuses
 from gristmill.grammar.verbatim import KEYWORD, Verbatim
+from gristmill.references import parts
 
 Source = Mapping[str, Any]
 
