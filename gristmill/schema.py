@@ -137,7 +137,7 @@ def written(output: BaseModel) -> dict[str, Any]:
 
     Unlike `dump` it has no computed fields, and JSON inside a string stays a string.
     """
-    value = output.model_dump(mode="json", by_alias=True, exclude_unset=True, round_trip=True)
+    value = output.model_dump(mode="json", by_alias=True, exclude_unset=True, round_trip=True, warnings="none")
     result: dict[str, Any] = _as_read(output, value)
     return result
 

@@ -14,6 +14,7 @@ from gristmill.grammar.inlining import LOOKED_UP, NOTES, Inliner
 from gristmill.grammar.merging import kind_of, merged
 from gristmill.grammar.relaxing import Refuses, relaxed
 from gristmill.grammar.verbatim import KEYWORD
+from gristmill.grammar.widths import width
 from gristmill.references import IN_MAPS, References, is_draft_7
 
 Source = Mapping[str, Any]
@@ -45,12 +46,15 @@ _LITERAL = ("enum", "const", "required", "type", KEYWORD)
 
 @dataclass(frozen=True)
 class Closed:
-    """A schema and the definitions it refers to, each under `#/$defs/NAME`; `paths` says where each stands first."""
+    """A schema and the definitions it refers to, each under `#/$defs/NAME`; `paths` says where each stands first.
+
+    `capped` has the paths of strings that end only by the cap."""
 
     root: dict[str, Any]
     definitions: dict[str, dict[str, Any]]
     relaxed: tuple[str, ...]
     paths: Mapping[str, str]
+    capped: tuple[str, ...]
 
 
 def closed(json_schema: Source, *, absent: str, max_string: int | None, refuses: Refuses | None = None) -> Closed:
@@ -63,7 +67,7 @@ def closed(json_schema: Source, *, absent: str, max_string: int | None, refuses:
     """
     closer = _Closer(json_schema, absent, max_string, refuses)
     root = closer.whole(json_schema)
-    result = Closed(root, closer.definitions, tuple(dict.fromkeys(closer.notes)), closer.paths)
+    result = Closed(root, closer.definitions, tuple(dict.fromkeys(closer.notes)), closer.paths, tuple(closer.capped))
     must_end(result.root, result.definitions, result.paths)
     return result
 
@@ -77,6 +81,7 @@ class _Closer:
     definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    capped: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.references = References(self.source)
@@ -136,8 +141,14 @@ class _Closer:
         capped = self._text(result, path, inside)
         self._number(result, path)
         if self.refuses is None:
-            return result
-        return relaxed(result, path, self.refuses, lambda key: self._leave(path, key), capped)
+            return self._noted(result, path, capped)
+        result = relaxed(result, path, self.refuses, lambda key: self._leave(path, key), capped)
+        return self._noted(result, path, capped)
+
+    def _noted(self, result: dict[str, Any], path: str, capped: bool) -> dict[str, Any]:
+        if capped and "maxLength" in result and width(result.get("pattern")) is None:
+            self.capped.append(path)
+        return result
 
     def _leave(self, path: str, what: str) -> None:
         self.notes.append(f"{path}: {what}")

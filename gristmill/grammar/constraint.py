@@ -4,13 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from llguidance import LLMatcher, LLTokenizer
+from pydantic import ValidationError
 
 from gristmill.errors import SchemaError
 from gristmill.grammar.dialect import dialect
-from gristmill.grammar.json_spelling import JsonSpelling
+from gristmill.grammar.json_spelling import JsonSpelling, spell_strictly
 from gristmill.grammar.rules import Known, Rules
 from gristmill.grammar.tree import Tree, fitted, tree_of
 from gristmill.references import parts
@@ -102,14 +103,49 @@ def _refuses(source: str) -> str | None:
     return notes[0].splitlines()[0].split("JSON schema: ", 1)[-1] if refused else None
 
 
-def examples_refused(schema: Schema, constraint: Constraint) -> list[int]:
-    """Numbers (from 1) of the worked examples whose output the grammar would not let the model write."""
+@dataclass(frozen=True, slots=True)
+class BadExample:
+    """A worked example (numbered from 1) that its own schema refuses: by its grammar or by validation, and where."""
+
+    number: int
+    by: Literal["grammar", "validation"]
+    where: str
+
+
+def bad_examples(schema: Schema, constraint: Constraint) -> list[BadExample]:
+    """The worked examples whose output the grammar would not let the model write, or validation would not accept."""
+    found = []
     tokenizer = LLTokenizer("byte")
-    refused = []
     matcher = LLMatcher(tokenizer, constraint.grammar(""))
     for number, example in enumerate(schema.examples, start=1):
+        value = written(example.output)
+        try:
+            text = constraint.spell(value)
+        except ValueError as error:
+            found.append(BadExample(number, "grammar", f"it can't be spelt: {error}"))
+            continue
         fresh = LLMatcher(tokenizer, constraint.grammar(example.text)) if constraint.per_record else matcher.deep_copy()
-        tokens = tokenizer.tokenize_str(constraint.spell(written(example.output)))
-        if fresh.try_consume_tokens(tokens) != len(tokens) or not fresh.is_accepting():
-            refused.append(number)
-    return refused
+        written_bytes = text.encode()
+        taken = fresh.try_consume_tokens(tokenizer.tokenize_str(text))
+        if taken != len(written_bytes):
+            before, behind = (
+                written_bytes[:taken].decode(errors="ignore"),
+                written_bytes[taken:].decode(errors="ignore"),
+            )
+            found.append(BadExample(number, "grammar", f"after {before[-40:]!r} it does not allow {behind[:20]!r}"))
+        elif not fresh.is_accepting():
+            found.append(BadExample(number, "grammar", f"it wants more after {text[-40:]!r}"))
+        try:
+            schema.model.model_validate_json(spell_strictly(value))
+        except ValidationError as error:
+            for detail in error.errors(include_url=False, include_context=False, include_input=False):
+                place = ".".join(map(str, detail["loc"])) or "the whole"
+                found.append(BadExample(number, "validation", f"{place}: {detail['msg']}"))
+        except Exception as error:  # noqa: BLE001 - a validator is a user's code and may raise anything
+            found.append(BadExample(number, "validation", f"a validator raised {type(error).__name__}: {error}"))
+    return found
+
+
+def examples_refused(schema: Schema, constraint: Constraint) -> list[int]:
+    """Numbers (from 1) of the worked examples whose output the grammar would not let the model write."""
+    return sorted({bad.number for bad in bad_examples(schema, constraint) if bad.by == "grammar"})

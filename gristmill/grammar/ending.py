@@ -41,6 +41,6 @@ def must_end(root: Mapping[str, Any], definitions: Mapping[str, Mapping[str, Any
     if not finite(root):
         name = next(name for name in definitions if name not in ends)
         raise SchemaError(
-            f"{paths[name]}: {name} always holds another {name}, so no value ever ends; "
+            f"{paths[name]}: {name!r} always holds another of its kind, so no value ever ends; "
             "make a field on the way optional, or a list that may be empty"
         )

@@ -116,7 +116,7 @@ class Tree:
     """A schema's root node and the nodes that references name.
 
     `relaxed` lists what the grammar leaves to validation, as `$.path: keyword`; `sources` has the JSON Schema of each
-    definition, `paths` where it stands first.
+    definition, `paths` where it stands first, `capped` the paths of the strings that only the cap ends.
     """
 
     root: Node
@@ -124,6 +124,7 @@ class Tree:
     relaxed: tuple[str, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)
+    capped: tuple[str, ...] = ()
 
     def resolved(self, node: Node) -> Node:
         """The node itself, or what a chain of references leads to."""
@@ -181,7 +182,9 @@ def tree_of(
     """
     ready = closed(json_schema, absent=absent, max_string=max_string, refuses=refuses)
     nodes = {name: _node(source, ready.paths[name], ready.definitions) for name, source in ready.definitions.items()}
-    return Tree(_node(ready.root, "$", ready.definitions), nodes, ready.relaxed, ready.definitions, ready.paths)
+    return Tree(
+        _node(ready.root, "$", ready.definitions), nodes, ready.relaxed, ready.definitions, ready.paths, ready.capped
+    )
 
 
 def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:
