@@ -30,7 +30,7 @@ test: $(INSTALLED)
 	@$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/durability
 	@$(BIN)/python -m pytest -m 'not slow' tests/integration
 
-# Killed workers and four at once, serving, upkeep, a Dask cluster: on an otherwise idle machine.
+# The embedded model on all sample tickets: minutes, on an otherwise idle machine.
 test-slow: $(INSTALLED)
 	@$(BIN)/python -m pytest -m slow tests/integration
 
@@ -54,6 +54,10 @@ clean:
 # Everything but the model: a file of a million lines all the way through. Takes five minutes.
 bench-pipeline: $(INSTALLED)
 	@$(BIN)/python bench/pipeline.py --records 1000000 $(BENCH_ARGS)
+
+eval: $(INSTALLED)
+	@$(BIN)/gristmill model fetch
+	@$(BIN)/python bench/eval/table.py $(EVAL_ARGS)
 
 bench: $(INSTALLED)
 	@$(BIN)/gristmill model fetch

@@ -11,13 +11,17 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from zoneinfo import available_timezones
 
 import httpx
 import psutil
+import yaml
+
+from gristmill.errors import SetupError
+from gristmill.settings import SERVE_PORT, load_settings
 
 ROOT = Path(__file__).parents[1]
 POOL = "gristmill"
-AUTOMATION = "gristmill-silent-runs"
 _START_SECONDS = 120
 _END_SECONDS = 15
 
@@ -27,9 +31,10 @@ def main() -> None:
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     # `prefect deploy` writes this into the pull step.
     os.environ["PWD"] = str(ROOT)
-    port = os.environ.get("GRISTMILL_SERVE_PORT", "4200")
+    port = os.environ.get("GRISTMILL_SERVE_PORT", SERVE_PORT)
     given = os.environ.get("PREFECT_API_URL")
     url = given or f"http://127.0.0.1:{port}/api"
+    _see_that_settings_can_be_used()
     os.environ["PREFECT_API_URL"] = url
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -41,10 +46,9 @@ def main() -> None:
             server = _start("server", "start", "--host", "127.0.0.1", "--port", port)
             _wait_for(url, server)
         _prefect("work-pool", "create", POOL, "--type", "process", "--overwrite")
-        _prefect("--no-prompt", "deploy", "--all")
-        if AUTOMATION not in _prefect("automation", "ls"):
-            _prefect("automation", "create", "--from-file", str(ROOT / "automations.yaml"))
         worker = _start("worker", "start", "--pool", POOL, "--name", f"{POOL}-{socket.gethostname()}")
+        _prefect("--no-prompt", "deploy", "--all")
+        see_to_automation()
         print(f"\nThe UI is at {url.removesuffix('/api')}; Ctrl-C ends everything that was started here.", flush=True)
         print("Now, for example: prefect deployment run extract/nightly --watch", flush=True)
         print(f"with PREFECT_API_URL={url}\n", flush=True)
@@ -56,6 +60,28 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
         _end_worker(worker)
         _end(server)
+
+
+def _see_that_settings_can_be_used() -> None:
+    try:
+        zone = load_settings().timezone
+    except SetupError as error:
+        sys.exit(f"make serve: {error}")
+    if zone not in available_timezones():
+        sys.exit(f"make serve: GRISTMILL_TIMEZONE={zone!r} is no time zone; give a name such as Europe/Berlin")
+
+
+def see_to_automation() -> None:
+    """Have the automation on the server that PREFECT_API_URL names, once; one that is there stays as it is."""
+    # Not before the address is set: Prefect reads its settings when it is imported.
+    from prefect.client.orchestration import get_client
+    from prefect.events.schemas.automations import AutomationCore
+
+    (described,) = yaml.safe_load((ROOT / "automations.yaml").read_text(encoding="utf-8"))["automations"]
+    automation = AutomationCore.model_validate(described)
+    with get_client(sync_client=True) as client:
+        if not client.read_automations_by_name(automation.name):
+            client.create_automation(automation)
 
 
 def _start(*arguments: str) -> subprocess.Popen[bytes]:

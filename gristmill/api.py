@@ -81,6 +81,12 @@ class Batcher:
         first = get_preset(preset or self._preset)
         return self._run(records, schema_of(schema, examples), first.name, attempts)
 
+    def run_schema(
+        self, records: Iterable[RecordLike], schema: Schema, *, preset: str | None = None, attempts: int = 1
+    ) -> Iterator[Result[Any]]:
+        """As `run`, for a schema that was loaded from a schema file or made by hand."""
+        return self._run(records, schema, get_preset(preset or self._preset).name, attempts)
+
     def _run(self, records: Iterable[RecordLike], schema: Schema, preset: str, attempts: int) -> Iterator[Result[Any]]:
         budget = get_preset(preset).max_new_tokens
         again: list[_Tried] = []

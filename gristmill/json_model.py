@@ -21,7 +21,7 @@ from gristmill.presets import nearest
 from gristmill.references import DRAFT_7, DRAFT_2020_12, References, parts
 
 _OWN = ("x-examples", "x-options", "x-prompt")
-_OPTIONS = ("format", "absent", "reading", "examples_per_prompt", "max_string")
+_OPTIONS = ("format", "absent", "reading", "examples_per_prompt", "max_string", "verbatim")
 _LONGEST = 200
 
 

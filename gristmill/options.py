@@ -9,6 +9,8 @@ from gristmill.errors import SchemaError
 MergeRule = Literal["first", "longest", "most_frequent", "union"] | Callable[[list[Any]], Any]
 """How the values that several parts of a long text gave for one field become one."""
 
+_RULES = ("first", "longest", "most_frequent", "union")
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -16,12 +18,22 @@ class Split:
 
     `overlap` is how many characters of a part stand in the next one too; `merge` gives the rule of a top-level field,
     `otherwise` that of all others: the first value that was found, the longest, the most frequent, the union of lists,
-    or a function of the list of values.
+    or a function of the list of values that were found. Without a rule it is the union for lists, else the first.
+
+    Raises:
+        SchemaError: a rule or an overlap that there is not.
     """
 
     overlap: int = 200
     merge: Mapping[str, MergeRule] = field(default_factory=dict)
-    otherwise: MergeRule = "first"
+    otherwise: MergeRule | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.overlap, int) or self.overlap < 0:
+            raise SchemaError(f"Split: overlap={self.overlap!r} is not possible; use a whole number from 0")
+        for name, rule in {**self.merge, "otherwise": self.otherwise}.items():
+            if rule is not None and not callable(rule) and rule not in _RULES:
+                raise SchemaError(f"Split: {name}={rule!r} is no rule; use {', '.join(_RULES)} or a function")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +43,8 @@ class Options:
     `format` is what comes out. `absent`: an optional field without a value is left out, or spelt null. `reading`:
     strings tied to the text are read off it by what the worked examples teach about the model's own states, instead of
     being written; "auto" does so from eight examples on. `examples_per_prompt`: None puts all worked examples into each
-    prompt (of more than 16, the eight most like the record); a number, so many of those most like it. `max_string` is
+    prompt (of more than 16, the eight most like the record); a number, so many of those most like it. With `verbatim`
+    False, fields are not tied to the text, whatever they say (to see what that brings). `max_string` is
     the longest string, in characters, where the field says nothing. `separators` are those between items and behind
     keys of JSON. `split` allows texts that are too long for the model.
 
@@ -43,6 +56,7 @@ class Options:
     absent: Literal["omitted", "null"] = "omitted"
     reading: Literal["auto", "on", "off"] = "auto"
     examples_per_prompt: int | None = None
+    verbatim: bool = True
     max_string: int = 500
     separators: tuple[str, str] = (", ", ": ")
     split: Split | None = None
@@ -53,6 +67,7 @@ class Options:
             ("absent", self.absent in ("omitted", "null"), '"omitted" or "null"'),
             ("reading", self.reading in ("auto", "on", "off"), '"auto", "on" or "off"'),
             ("examples_per_prompt", _natural(self.examples_per_prompt, 0), "None or a whole number from 0"),
+            ("verbatim", isinstance(self.verbatim, bool), "True or False"),
             ("max_string", self.max_string is not None and _natural(self.max_string, 1), "a whole number from 1"),
             ("separators", self.separators in _SEPARATORS, "one of " + ", ".join(map(repr, _SEPARATORS))),
             ("split", self.split is None or isinstance(self.split, Split), "None or gristmill.Split(...)"),

@@ -6,7 +6,7 @@ A step can be repeated or continued by another process: what a run has in hand s
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -158,8 +158,7 @@ class Pipeline:
 
         Files that can't be taken stay where they are; the run's notes say why.
         """
-        if self._remote is not None:
-            self._remote.pull(self.inbox)
+        self.pull()
         found = dict(intake.inbox_files(self.inbox))
         ready, moving = intake.settled(list(found), self.settings.settle_seconds)
         notes = [f"{readable(path.name)} is still being written; it is taken by the next run" for path in moving]
@@ -236,14 +235,22 @@ class Pipeline:
         )
         return done
 
-    def next_chunk(self, run_id: str, *, file_ids: Sequence[int] | None = None, ignore_due: bool = False) -> Claim:
+    def next_chunk(
+        self,
+        run_id: str,
+        *,
+        file_ids: Sequence[int] | None = None,
+        ignore_due: bool = False,
+        limit: int | None = None,
+    ) -> Claim:
         """What the run has to generate, check and route next: first what dead runs had in hand, at its beginning and
-        again before it ends; else the next chunk. Empty when nothing is left."""
+        again before it ends; else the next chunk, of `limit` records where the settings allow as many. Empty when
+        nothing is left."""
         if run_id not in self._recovered:
             self._recovered.add(run_id)
             if (orphans := self._recover(run_id)).records:
                 return orphans
-        if (claim := self._claim(run_id, file_ids, ignore_due)).records:
+        if (claim := self._claim(run_id, file_ids, ignore_due, limit)).records:
             return claim
         if (orphans := self._recover(run_id)).records:
             return orphans
@@ -251,7 +258,7 @@ class Pipeline:
         while file_ids is None and self.ledger.being_read():
             time.sleep(_READING_SECONDS)
         # So are records that were given back untouched.
-        return self._claim(run_id, file_ids, ignore_due)
+        return self._claim(run_id, file_ids, ignore_due, limit)
 
     def due(self, run_id: str, *, ignore_due: bool = False) -> int:
         """How many records there are at this moment that the run could claim."""
@@ -270,7 +277,7 @@ class Pipeline:
             )
         return claim
 
-    def _claim(self, run_id: str, file_ids: Sequence[int] | None, ignore_due: bool) -> Claim:
+    def _claim(self, run_id: str, file_ids: Sequence[int] | None, ignore_due: bool, limit: int | None) -> Claim:
         """Lease records never tried, or in a retry run the queued ones that were due when it began."""
         run = self.ledger.run(run_id)
         retry = run.kind == "retry"
@@ -279,7 +286,7 @@ class Pipeline:
         return self.queue.claim(
             run_id,
             [RecordState.QUEUED] if retry else [RecordState.WAITING],
-            self.settings.chunk_records,
+            min(limit or self.settings.chunk_records, self.settings.chunk_records),
             lease_seconds=self.settings.lease_seconds,
             schemas=self._usable_schemas(run_id),
             file_ids=file_ids,
@@ -353,8 +360,11 @@ class Pipeline:
         self.queue.give_back(lease)
         return len(settled)
 
-    def report(self, run_id: str) -> Report:
+    def report(self, run_id: str, *, mend: bool = True) -> Report:
         """Write outbox and dead files of every file that the run touched, then the run's report.
+
+        With `mend`, those that a run left unwritten by dying are written as well; one of this process that is still at
+        work looks like it between two of its chunks.
 
         Raises:
             InvariantError: counts that must agree do not.
@@ -367,7 +377,7 @@ class Pipeline:
             except StorageError as error:
                 # The others are not made to wait for this one.
                 unwritten.append(error)
-        for file in self.outputs.behind():
+        for file in self.outputs.behind() if mend else ():
             try:
                 self._write_outputs(file)
             except StorageError as error:
@@ -461,13 +471,35 @@ class Pipeline:
         progress: Progress = lambda _: None,
     ) -> int:
         """Chunk after chunk until none is due; how many records that were."""
-        done = 0
-        while (claim := self.next_chunk(run_id, file_ids=file_ids, ignore_due=ignore_due)).records:
+        return sum(self.chunks(run_id, file_ids=file_ids, ignore_due=ignore_due, progress=progress))
+
+    def chunks(
+        self,
+        run_id: str,
+        *,
+        file_ids: Sequence[int] | None = None,
+        ignore_due: bool = False,
+        limit: Callable[[], int | None] = lambda: None,
+        progress: Progress = lambda _: None,
+    ) -> Iterator[int]:
+        """Work through chunk after chunk until none is due, each of as many records as `limit` says by then.
+
+        Yields the number of a chunk's records when it is done; nothing is leased at that moment.
+        """
+        while (claim := self.next_chunk(run_id, file_ids=file_ids, ignore_due=ignore_due, limit=limit())).records:
             self.generate(run_id, claim.lease, progress)
             self.check(claim.lease)
             self.route(claim.lease)
-            done += claim.records
-        return done
+            yield claim.records
+
+    def pull(self) -> None:
+        """Copy what lies in the inbox of the object storage into the local one, where the settings name such.
+
+        Raises:
+            StorageError: the storage can't be reached, or the inbox not be written.
+        """
+        if self._remote is not None:
+            self._remote.pull(self.inbox)
 
     def _usable_schemas(self, run_id: str) -> list[str]:
         usable = []

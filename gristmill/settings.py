@@ -1,7 +1,9 @@
 """Settings: environment (`GRISTMILL_...`), then `.env`, then defaults; options and flow parameters come before."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +14,14 @@ from sqlalchemy.exc import ArgumentError
 
 from gristmill.errors import SetupError
 from gristmill.presets import get_preset, nearest
+
+log = logging.getLogger(__name__)
+
+PREFIX = "GRISTMILL_"
+OTHERS = {"CACHE": "where the embedded model lies", "SERVE_PORT": "port of the server that `make serve` starts"}
+"""Variables with the prefix that are read before there are settings, or outside of runs, with what they mean."""
+SERVE_PORT = "4200"
+"""Where `make serve` listens unless it is told otherwise; Prefect's own choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +38,7 @@ class Settings(BaseSettings):
     """Where things lie and how much may be used."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GRISTMILL_", env_file=".env", extra="ignore", frozen=True, protected_namespaces=()
+        env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True, protected_namespaces=()
     )
 
     data: Path = Field(Path("data"), description="the data folder: inbox, outbox, dead, archive, reports")
@@ -51,6 +61,7 @@ class Settings(BaseSettings):
     max_line_bytes: int = Field(16_000_000, ge=1000, description="a longer line of an input file is dead")
     compress: bool = Field(False, description="write outbox and dead files as .jsonl.gz")
     keep_days: float = Field(90.0, ge=0, description="`gristmill prune` removes what ended longer ago")
+    timezone: str = Field("UTC", description="time zone of the schedules; taken when they are deployed")
     lease_seconds: float = Field(900.0, ge=10, description="after this a claim of another machine has lapsed")
 
     @property
@@ -63,6 +74,8 @@ class Settings(BaseSettings):
 def load_settings(fallback: Mapping[str, Any] | None = None, /, **given: Any) -> Settings:
     """Settings with the values that are not None put first, and those of `fallback` last before the defaults.
 
+    A variable that looks like a setting and is none is logged as a warning.
+
     Raises:
         SetupError: a value is out of range or of the wrong type; the message names the variable.
     """
@@ -73,11 +86,38 @@ def load_settings(fallback: Mapping[str, Any] | None = None, /, **given: Any) ->
         first = error.errors(include_url=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
         value = "" if name == "DATABASE_URL" else f"={first['input']!r}"
-        raise SetupError(f"GRISTMILL_{name}{value}: {first['msg']}; nothing was run") from error
+        raise SetupError(f"{PREFIX}{name}{value}: {first['msg']}; nothing was run") from error
     except UnicodeDecodeError as error:
         raise SetupError(f".env is not UTF-8 at byte {error.start}; save it as UTF-8; nothing was run") from error
     get_preset(settings.preset)
+    for warning in misspelt():
+        log.warning(warning, extra={"action": "unknown_variable"})
     return settings
+
+
+def misspelt() -> list[str]:
+    """A sentence for each variable of the environment and of `.env` that has the prefix and that nothing reads."""
+    known = [name.upper() for name in Settings.model_fields] + list(OTHERS)
+    found = []
+    for place, source in (("", EnvSettingsSource(Settings)), (" in .env", DotEnvSettingsSource(Settings))):
+        names = [name.upper().removeprefix(PREFIX) for name in source.env_vars if name.upper().startswith(PREFIX)]
+        for name in sorted(set(names) - set(known)):
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {PREFIX}{close[0]}?" if close else "`gristmill config` lists those that there are"
+            found.append(f"{PREFIX}{name}{place} is no setting and has no effect; {hint}")
+    return found
+
+
+def for_schedules(fallback: Any = None) -> dict[str, str]:
+    """What schedules take from the settings when they are deployed; `prefect.yaml` calls this.
+
+    Whether there is such a time zone is for the one to say who keeps the schedule. A fallback that is no mapping counts
+    as none.
+
+    Raises:
+        SetupError: a setting can't be used.
+    """
+    return {"timezone": load_settings(fallback if isinstance(fallback, Mapping) else {}).timezone}
 
 
 def sources(settings: Settings, fallback: Mapping[str, Any] | None = None, fallback_name: str = "") -> list[Sourced]:
@@ -93,7 +133,7 @@ def sources(settings: Settings, fallback: Mapping[str, Any] | None = None, fallb
         source = next((source for source, values in given.items() if name in values), "default")
         if source == "default" and value != field.default:
             source = "option"
-        found.append(Sourced(f"GRISTMILL_{name.upper()}", _shown(value), source, field.description or ""))
+        found.append(Sourced(f"{PREFIX}{name.upper()}", _shown(value), source, field.description or ""))
     return found
 
 

@@ -1,12 +1,14 @@
 """All commands."""
 
 import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gristmill.cli import queue_commands, schema_commands, store_commands, watch_command
+from gristmill.cli import eval_command, queue_commands, schema_commands, store_commands, watch_command
 from gristmill.cli.common import AsJson
 from gristmill.errors import GristmillError, SetupError
 from gristmill.schema import load_schema
@@ -14,15 +16,33 @@ from gristmill.settings import load_settings
 
 app = typer.Typer(
     name="gristmill",
-    help="JSONL records in, JSON valid against a Pydantic schema out, with one local model.",
+    help="JSONL records in, JSON or XML valid against a Pydantic schema out, with one local model.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gristmill {version('gristmill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """What comes before the name of a command."""
+
+
 app.add_typer(queue_commands.app, name="queue")
 app.add_typer(schema_commands.app, name="schema")
 app.command()(watch_command.watch)
+app.command("eval")(eval_command.evaluate)
 app.command()(watch_command.config)
 app.command()(store_commands.results)
 app.command()(store_commands.rewrite)
@@ -81,17 +101,26 @@ def run(
 
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(help="A run's id, the start of one, or latest.")] = "latest",
+    run: Annotated[
+        str, typer.Argument(help="A run's id, the start of one, or latest: the last one that had records.")
+    ] = "latest",
+    every: Annotated[bool, typer.Option("--list", help="All runs, with kind, start and counts.")] = False,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a run's report; the page for people lies beside it in data/reports."""
-    from gristmill.report import Report, as_text, find_report
+    from gristmill.report import Report, as_text, find_report, latest_report, list_reports
 
     reports = load_settings(data=data).data / "reports"
-    path = find_report(run, reports)
+    if every:
+        rows = list_reports(reports)
+        typer.echo(_json(rows) if as_json else _table(rows))
+        return
+    path, newer = latest_report(reports) if run == "latest" else (find_report(run, reports), 0)
     content = path.read_text(encoding="utf-8")
     typer.echo(content if as_json else as_text(Report.from_json(json.loads(content)), reports))
+    if newer:
+        typer.echo(f"newer runs that had no records: {newer} (gristmill report --list)", err=True)
 
 
 @model_app.command("fetch")
@@ -137,6 +166,16 @@ def model_inspect(
     ]
     for label, value in rows:
         typer.echo(f"{label:<18} {value}")
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Columns as wide as they must be: names at the left, counts at the right."""
+    lines = [{name: name for name in rows[0]}, *rows]
+    width = {name: max(len(str(line[name])) for line in lines) for name in rows[0]}
+    counts = {name for name in rows[0] if isinstance(rows[0][name], int)}
+    return "\n".join(
+        "  ".join(f"{line[name]:{'>' if name in counts else '<'}{width[name]}}" for name in width) for line in lines
+    )
 
 
 def _json(value: Any) -> str:

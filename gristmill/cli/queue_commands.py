@@ -17,10 +17,21 @@ from gristmill.settings import load_settings
 from gristmill.store import QueueRow, RecordState
 from gristmill.store.database import storage_errors
 
-app = typer.Typer(help="Records that wait for another attempt, and dead ones.", no_args_is_help=True)
+CODES = ", ".join(code.value for code in FaultCode)
+
+app = typer.Typer(
+    help="Records that wait for another attempt, and dead ones.",
+    epilog=f"Codes of faults: {CODES}.",
+    no_args_is_help=True,
+)
 
 SchemaName = Annotated[str | None, typer.Option(help="Only records of this schema.")]
-Code = Annotated[FaultCode | None, typer.Option(help="Only records whose last fault has this code.")]
+Code = Annotated[
+    FaultCode | None,
+    typer.Option(
+        metavar="CODE", help="Only records whose last fault has this code; `gristmill queue --help` lists them."
+    ),
+]
 RecordId = Annotated[str | None, typer.Argument(help="Only the record of this id.")]
 All = Annotated[bool, typer.Option("--all", help="All of them, when nothing else selects.")]
 

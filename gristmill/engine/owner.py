@@ -2,8 +2,13 @@
 
 import logging
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from gristmill.engine.base import Engine
+
+if TYPE_CHECKING:
+    from gristmill.engine.loading import LoadedModel
+    from gristmill.engine.reading import Inner
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +47,26 @@ def engine_for(
 def _load(model: str, device: str, dtype: str, seed: int, token_budget: int | None, way: str) -> Engine:
     from gristmill.engine.fast import FastEngine, supports
     from gristmill.engine.loading import load_model
-    from gristmill.engine.reading import ReadingEngine
     from gristmill.engine.reference import ReferenceEngine
 
     loaded = load_model(model, device, dtype, token_budget)
     if way == "fast" or (way == "auto" and supports(loaded.model)):
-        return ReadingEngine(FastEngine(loaded, seed=seed, token_budget=token_budget), loaded)
+        return whole(FastEngine(loaded, seed=seed, token_budget=token_budget), loaded)
     if way == "auto":
         log.info(
             "%s has no attention interface; the reference engine runs it",
             type(loaded.model).__name__,
             extra={"action": "engine_fallback"},
         )
-    return ReadingEngine(ReferenceEngine(loaded, seed=seed, token_budget=token_budget), loaded)
+    return whole(ReferenceEngine(loaded, seed=seed, token_budget=token_budget), loaded)
+
+
+def whole(inner: "Inner", loaded: "LoadedModel") -> Engine:
+    """An engine that reads what it can off the text, and takes long texts in parts, around one that writes."""
+    from gristmill.engine.reading import ReadingEngine
+    from gristmill.engine.splitting import SplittingEngine
+
+    return ReadingEngine(SplittingEngine(inner, loaded), loaded)
 
 
 def load_count() -> int:

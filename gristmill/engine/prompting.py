@@ -47,7 +47,7 @@ def _without_special_tokens(loaded: LoadedModel, turns: list[Message]) -> tuple[
 
 def _tokenized(loaded: LoadedModel, text: str, secrets: dict[str, str]) -> list[int]:
     def plain(part: str) -> list[int]:
-        tokens: list[int] = loaded.tokenizer(part, add_special_tokens=False)["input_ids"]
+        tokens: list[int] = loaded.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]
         return tokens
 
     if not secrets:
@@ -62,5 +62,6 @@ def _tokenized(loaded: LoadedModel, text: str, secrets: dict[str, str]) -> list[
 
 
 def _too_long(request: Request, what: str, context: int) -> Failed:
-    message = f"{what} exceed the model's context of {context} tokens; shorten the text or use another model"
+    ways_out = "shorten the text, use another model, or let the schema split texts (OPTIONS)"
+    message = f"{what} exceed the model's context of {context} tokens; {ways_out}"
     return Failed(request.key, Fault(FaultCode.TOO_LONG, message))

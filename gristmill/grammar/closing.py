@@ -41,6 +41,8 @@ RELAXED = (
 """Keywords that the grammar engine refuses or passes over (llguidance 1.9 `docs/json_schema.md`); validation enforces
 them."""
 
+# Keywords that may stand beside a reference without changing what is valid.
+_SILENT = {"xml"}
 _LITERAL = ("enum", "const", "required", "type", KEYWORD)
 
 
@@ -160,7 +162,7 @@ class _Closer:
             return said
         name, target = self.references.target(said[key], path)
         rest = {} if self.draft_7 else {other: value for other, value in said.items() if other not in LOOKED_UP}
-        if rest and name not in trail and isinstance(target, Mapping):
+        if rest.keys() - _SILENT and name not in trail and isinstance(target, Mapping):
             plain = {key: value for key, value in target.items() if key not in NOTES}
             both = merged(self._looked_up(plain, path, (*trail, name)), rest)
             if both is not None:
@@ -169,7 +171,7 @@ class _Closer:
             self.paths[name] = path
             self._open.append((name, target))
         reference = {"$ref": f"#/$defs/{name}"}
-        return {"allOf": [reference, rest]} if rest else reference
+        return {"allOf": [reference, rest]} if rest.keys() - _SILENT else {**reference, **rest}
 
     def _positional(self, said: dict[str, Any]) -> None:
         """Draft 7 has the positional items under `items` and the others under `additionalItems`."""

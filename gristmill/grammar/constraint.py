@@ -67,9 +67,14 @@ def constraint_for(schema: Schema) -> Constraint:
         SchemaError: the grammar engine refuses it; the message says what it refuses.
     """
     try:
-        options = schema.options
         _refuse_secrets(schema)
-        tree = tree_of(schema.json_schema, absent=options.absent, max_string=options.max_string, refuses=refuses)
+        tree = tree_of(
+            schema.json_schema,
+            absent=schema.options.absent,
+            max_string=schema.options.max_string,
+            verbatim=schema.options.verbatim,
+            refuses=refuses,
+        )
     except SchemaError as error:
         raise SchemaError(f"schema {schema.name!r}: {error}") from error
     spelling = JsonSpelling(tree, schema.options.separators)

@@ -38,6 +38,9 @@ def merged(one: Source, other: Source) -> dict[str, Any] | None:
             result[key] = {"allOf": [result[key], value]}
         elif key == "uniqueItems":
             result[key] = True
+        elif key in ("x-verbatim", "xml"):
+            # Of two notes the later one counts, which stands nearer to the field.
+            result[key] = value
         else:
             return None
     return result

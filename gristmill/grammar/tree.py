@@ -169,22 +169,37 @@ class Tree:
 
 
 def tree_of(
-    json_schema: Source, *, absent: str = "omitted", max_string: int | None = None, refuses: Refuses | None = None
+    json_schema: Source,
+    *,
+    absent: str = "omitted",
+    max_string: int | None = None,
+    verbatim: bool = True,
+    refuses: Refuses | None = None,
 ) -> Tree:
     """The tree of a JSON Schema (draft 2020-12 or 7) whose references are local.
 
     Where `absent` is "omitted", a property that is not required is left out rather than null; where it is "null", one
-    that may be null is always there. `max_string` is the longest string where the schema gives no length. What
-    `refuses` has something against (see `closing.closed`) is relaxed.
+    that may be null is always there. `max_string` is the longest string where the schema gives no length. With
+    `verbatim` False no string is tied to the text. What `refuses` has something against (see `closing.closed`) is
+    relaxed.
 
     Raises:
         SchemaError: a reference leads nowhere or out of the schema, or a part accepts nothing; with its path.
     """
-    ready = closed(json_schema, absent=absent, max_string=max_string, refuses=refuses)
+    source = json_schema if verbatim else _untied(json_schema)
+    ready = closed(source, absent=absent, max_string=max_string, refuses=refuses)
     nodes = {name: _node(source, ready.paths[name], ready.definitions) for name, source in ready.definitions.items()}
     return Tree(
         _node(ready.root, "$", ready.definitions), nodes, ready.relaxed, ready.definitions, ready.paths, ready.capped
     )
+
+
+def _untied(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_untied(child) for child in node]
+    if not isinstance(node, Mapping):
+        return node
+    return {key: _untied(child) for key, child in node.items() if key != KEYWORD}
 
 
 def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:

@@ -116,9 +116,11 @@ def find(value: str, text: str, verbatim: Verbatim) -> list[tuple[int, int]]:
     ends: dict[int, int] = {}
     at = 0
     for i, piece in enumerate(pieces):
-        begins[at] = i
+        if not words.spaces[i]:
+            begins[at] = i
         at += len(piece)
-        ends[at] = i
+        if not words.spaces[i]:
+            ends[at] = i
     whole = "".join(pieces)
     places, start = [], whole.find(wanted)
     while start >= 0:

@@ -80,7 +80,7 @@ def _windows(text: str, words: Words, tokenizer: Any) -> list[_Window]:
     ends = [end for end, space in zip(words.ends, words.spaces, strict=True) if not space]
     if not starts:
         return []
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True)
+    encoded = _encoded(text, tokenizer)
     sizes = _tokens_of(starts, ends, encoded["offset_mapping"])
     windows, first = [], 0
     while True:
@@ -104,10 +104,17 @@ def _window(text: str, starts: list[int], ends: list[int], first: int, last: int
     piece = text[begin:end]
     twice = f"{piece}\n{piece}"
     shift = len(piece) + 1 - begin
-    encoded = tokenizer(twice, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True)
+    encoded = _encoded(twice, tokenizer)
     moved = [start + shift for start in starts[first:last]], [end + shift for end in ends[first:last]]
     tokens = _tokens_of(*moved, encoded["offset_mapping"])
     return _Window(list(encoded["input_ids"]), [(first + i, mine) for i, mine in enumerate(tokens)])
+
+
+def _encoded(text: str, tokenizer: Any) -> Any:
+    """Token ids and offsets; the name of a special token in a text is letters like any others."""
+    return tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True, verbose=False
+    )
 
 
 def _tokens_of(starts: list[int], ends: list[int], offsets: Sequence[tuple[int, int]]) -> list[list[int]]:

@@ -20,7 +20,7 @@ _PENALTIES = (1e-5, 3e-5, 1e-4)
 _WEIGHTS = (0.0, 0.3, 0.6, 1.0)
 _FOLDS = 5
 _SMOOTHING = 0.1
-_STEPS = 100
+_STEPS = 60
 _NEVER = -1e9
 
 
@@ -87,23 +87,24 @@ def _chosen(
     folds = min(_FOLDS, len(parts))
     if folds < 2:
         return _PENALTIES[0], _WEIGHTS[1], Quality(0, 0, 0)
-    found: dict[tuple[float, float], Quality] = {}
-    for penalty in _PENALTIES:
-        counts = {weight: [0, 0, 0] for weight in _WEIGHTS}
-        for fold in range(folds):
-            mine = [i for i in range(len(parts)) if i % folds != fold]
-            weights = _regression(
-                torch.cat([parts[i] for i in mine]), torch.cat([labels[i] for i in mine]), fields, penalty
-            )
-            seen = _transitions([labels[i] for i in mine], fields)
+    counts = {(penalty, weight): [0, 0, 0] for penalty in _PENALTIES for weight in _WEIGHTS}
+    allowed = _allowed(fields)
+    for fold in range(folds):
+        mine = [i for i in range(len(parts)) if i % folds != fold]
+        features, wanted = torch.cat([parts[i] for i in mine]), torch.cat([labels[i] for i in mine])
+        seen = _transitions([labels[i] for i in mine], fields)
+        weights = None
+        # From the strongest penalty to the weakest, each from where the last one ended.
+        for penalty in sorted(_PENALTIES, reverse=True):
+            weights = _regression(features, wanted, fields, penalty, weights)
             for i in range(fold, len(parts), folds):
                 rated = torch.log_softmax(parts[i] @ weights, -1)
-                for weight, count in counts.items():
-                    path = _best_path(rated, seen * weight + _allowed(fields)) if len(rated) else []
-                    got, wanted = set(_runs_of_labels(path)), set(runs[i])
-                    for at, number in enumerate((len(got & wanted), len(got - wanted), len(wanted - got))):
-                        count[at] += number
-        found |= {(penalty, weight): Quality(*count) for weight, count in counts.items()}
+                for weight in _WEIGHTS:
+                    path = _best_path(rated, seen * weight + allowed) if len(rated) else []
+                    got, right = set(_runs_of_labels(path)), set(runs[i])
+                    for at, number in enumerate((len(got & right), len(got - right), len(right - got))):
+                        counts[penalty, weight][at] += number
+    found = {key: Quality(*count) for key, count in counts.items()}
     # Among equals the one that is held back more.
     best = max(found, key=lambda key: (round(found[key].f1, 4), key))
     return *best, found[best]
@@ -129,10 +130,11 @@ def _labels(words: int, runs: Sequence[Run]) -> Tensor:
     return labels
 
 
-def _regression(features: Tensor, labels: Tensor, fields: int, penalty: float) -> Tensor:
+def _regression(features: Tensor, labels: Tensor, fields: int, penalty: float, start: Tensor | None = None) -> Tensor:
     """Weights [features, labels]; the last feature is 1 and its weights are not held back."""
-    weights = torch.zeros((features.shape[1], 1 + 2 * fields), requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=_STEPS, line_search_fn="strong_wolfe")
+    weights = torch.zeros((features.shape[1], 1 + 2 * fields)) if start is None else start.clone()
+    weights.requires_grad_()
+    optimizer = torch.optim.LBFGS([weights], max_iter=_STEPS, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()

@@ -1,7 +1,16 @@
 """Reports: what a run did, for machines (JSON) and people (HTML, text)."""
 
 from gristmill.report.collect import FileReport, Report, collect, file_report
-from gristmill.report.render import as_markdown, as_text, find_report, headline, schema_rows, write_report
+from gristmill.report.render import (
+    as_markdown,
+    as_text,
+    find_report,
+    headline,
+    latest_report,
+    list_reports,
+    schema_rows,
+    write_report,
+)
 
 __all__ = [
     "FileReport",
@@ -12,6 +21,8 @@ __all__ = [
     "file_report",
     "find_report",
     "headline",
+    "latest_report",
+    "list_reports",
     "schema_rows",
     "write_report",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import RootModel, TypeAdapter, ValidationError
 
+from gristmill.grammar.constraint import constraint_for
 from gristmill.schema import Schema
 
 
@@ -23,13 +24,17 @@ class Accuracy:
         if issubclass(schema.model, RootModel):
             # A JSON Schema's fields are no fields of the class; their values are compared as they are.
             self._fields = {name: TypeAdapter(Any) for name in schema.json_schema.get("properties", {})}
+        self._schema = schema
         self.records = 0
         self.right = dict.fromkeys(self._fields, 0)
 
-    def add(self, output: Mapping[str, Any] | None, gold: Mapping[str, Any]) -> None:
-        """Count one record; `output` is None where none was accepted."""
+    def add(self, output: Any, gold: Mapping[str, Any]) -> None:
+        """Count one record; `output` is as the outbox has it (the text of an XML answer), None where none was
+        accepted."""
         self.records += 1
-        if output is None:
+        if isinstance(output, str) and self._schema.options.format != "json":
+            output = constraint_for(self._schema).spelling.read(output)
+        if not isinstance(output, Mapping):
             return
         for name in self._fields:
             if self._value(name, output) == self._value(name, gold):

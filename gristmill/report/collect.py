@@ -40,7 +40,10 @@ class FileReport:
 
 @dataclass
 class SchemaReport:
-    """One schema's part in the run; seconds are those in which at least one of its records was in the model."""
+    """One schema's part in the run; seconds are those in which at least one of its records was in the model.
+
+    `repairs` are attempts that kept the valid fields of the one before; `repaired` those that were accepted.
+    """
 
     states: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_STATES, 0))
     attempts: int = 0
@@ -49,6 +52,8 @@ class SchemaReport:
     records_per_second: float = 0.0
     gold_records: int = 0
     exact_match: dict[str, float] = field(default_factory=dict)
+    repairs: int = 0
+    repaired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,8 @@ class Report:
     files: list[FileReport]
     unfinished_elsewhere: dict[str, dict[str, int]]
     notes: list[str]
+    repairs: int = 0
+    repaired: int = 0
 
     @property
     def records(self) -> int:
@@ -133,6 +140,8 @@ def collect(
         schema = schemas[row["schema"]]
         schema.attempts += row["count"]
         schema.accepted_at_first += row["first"] if row["verdict"] == ACCEPTED else 0
+        schema.repairs += row["repairs"]
+        schema.repaired += row["repairs"] if row["verdict"] == ACCEPTED else 0
         faults[row["verdict"]] += row["count"] if row["verdict"] not in (None, ACCEPTED) else 0
         prompt_tokens += row["prompt_tokens"]
         completion_tokens += row["completion_tokens"]
@@ -167,6 +176,8 @@ def collect(
             for schema, counts in sorted(unfinished.items())
         },
         notes=list(run.notes),
+        repairs=sum(s.repairs for s in schemas.values()),
+        repaired=sum(s.repaired for s in schemas.values()),
     )
 
 
@@ -201,7 +212,7 @@ def _compare_with_gold(
         accuracy = accuracies[name]
         if accuracy is not None:
             output = json.loads(row["output"]) if row["state"] == RecordState.ACCEPTED else None
-            accuracy.add(output if isinstance(output, Mapping) else None, gold)
+            accuracy.add(output, gold)
     for name, accuracy in accuracies.items():
         if accuracy is not None:
             schemas[name].gold_records = accuracy.records

@@ -11,6 +11,7 @@ from gristmill.outlet import replacing
 from gristmill.report.collect import Report
 from gristmill.store import RecordState
 
+_SECOND = len("20260131-020000")
 COLUMNS = ("schema", "accepted", "queued", "dead", "not reached", "records/s")
 
 
@@ -51,6 +52,8 @@ def as_text(report: Report, reports: Path) -> str:
         if schema.gold_records:
             shares = ", ".join(f"{field} {share:.0%}" for field, share in schema.exact_match.items())
             lines.append(f"  {name}, exact match on {schema.gold_records} records with gold: {shares}")
+    if report.repairs:
+        lines.append(f"  repaired: {report.repaired} of {report.repairs} attempts that kept valid fields were accepted")
     if report.faults:
         lines.append("  faults: " + ", ".join(f"{code} {count}" for code, count in report.faults.items()))
     lines += [f"  outbox: {file.outbox}" for file in report.files]
@@ -94,15 +97,13 @@ def write_report(report: Report, reports: Path) -> None:
 
 
 def find_report(run: str, reports: Path) -> Path:
-    """The JSON report of a run: its whole id, the start of one, or `latest`.
+    """The JSON report of a run: its whole id, or the start of one.
 
     Raises:
         SetupError: there is none, or the start fits several; the message names the nearest.
     """
-    known = sorted(path.stem for path in reports.glob("*.json"))
-    if not known:
-        raise SetupError(f"no reports in {reports} yet; run something first")
-    fitting = [known[-1]] if run == "latest" else [name for name in known if name.startswith(run)]
+    known = [path.stem for path in _by_time(reports)]
+    fitting = [name for name in known if name.startswith(run)]
     if run in fitting or len(fitting) == 1:
         return reports / f"{run if run in fitting else fitting[0]}.json"
     if fitting:
@@ -112,6 +113,50 @@ def find_report(run: str, reports: Path) -> Path:
     near = get_close_matches(run, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"the last is {known[-1]}"
     raise SetupError(f"no run {run!r} in {reports}; {hint}")
+
+
+def latest_report(reports: Path) -> tuple[Path, int]:
+    """The JSON report of the latest run that had records, and how many newer runs had none; where no run had any, the
+    latest of all.
+
+    Raises:
+        SetupError: there is no report.
+    """
+    known = _by_time(reports)
+    for newer, path in enumerate(reversed(known)):
+        if json.loads(path.read_text(encoding="utf-8"))["records"]:
+            return path, newer
+    return known[-1], 0
+
+
+def list_reports(reports: Path) -> list[dict[str, Any]]:
+    """Each run with its kind, its start (UTC) and its counts of records, the latest first.
+
+    Raises:
+        SetupError: there is no report.
+    """
+    rows = []
+    for path in reversed(_by_time(reports)):
+        report = json.loads(path.read_text(encoding="utf-8"))
+        about = {"run": report["run_id"], "kind": report["kind"], "started": as_utc(report["started_at"])}
+        states = report["states"]
+        waiting = {"not reached": states[RecordState.WAITING] + states[RecordState.LEASED]}
+        counts = {state.value: states[state] for state in (RecordState.ACCEPTED, RecordState.QUEUED, RecordState.DEAD)}
+        rows.append(about | {"records": report["records"]} | counts | waiting)
+    return rows
+
+
+def _by_time(reports: Path) -> list[Path]:
+    """All JSON reports, those of the same second in the order in which they were written.
+
+    Raises:
+        SetupError: there is none.
+    """
+    # A run's id, which is the file's name, begins with the second in which it began.
+    found = sorted(reports.glob("*.json"), key=lambda path: (path.stem[:_SECOND], path.stat().st_mtime_ns))
+    if not found:
+        raise SetupError(f"no reports in {reports} yet; run something first")
+    return found
 
 
 def as_utc(seconds: float) -> str:

@@ -58,12 +58,13 @@ class Figures(Database):
             return [dict(row) for row in db.execute(shown.order_by(faulty.c.id).limit(limit)).mappings()]
 
     def attempts(self, run_id: str) -> Iterator[Mapping[str, Any]]:
-        """By schema and verdict: attempts, first attempts among them, and tokens."""
+        """By schema and verdict: attempts, first attempts and repairs among them, and tokens."""
         first = func.count().filter(attempts.c.number == 1).label("first")
+        repairs = func.count().filter(attempts.c.repair == 1).label("repairs")
         asked = func.sum(attempts.c.prompt_tokens).label("prompt_tokens")
         written = func.sum(attempts.c.completion_tokens).label("completion_tokens")
         by = (files.c.schema, attempts.c.verdict)
-        query = _attempts_of(run_id, select(*by, func.count().label("count"), first, asked, written))
+        query = _attempts_of(run_id, select(*by, func.count().label("count"), first, repairs, asked, written))
         yield from self._mappings(query.group_by(*by))
 
     def answer_lengths(self, run_id: str) -> dict[int, int]:

@@ -1,6 +1,7 @@
-"""Tiny random models with real vocabularies, made once per session."""
+"""Made once per session: tiny random models with real vocabularies, and a Prefect server with the project deployed."""
 
 import os
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from transformers.convert_slow_tokenizer import TikTokenConverter
 from gristmill.engine.loading import load_model
 from gristmill.engine.reference import ReferenceEngine
 from gristmill.models.embedded import embedded_path
+from tests.integration.place import Place
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -101,3 +103,17 @@ def tiny_qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     Qwen2ForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One Prefect server for all tests, with its runs on PostgreSQL where that is installed, else on SQLite."""
+    try:
+        database = request.getfixturevalue("postgres")
+    except pytest.skip.Exception:
+        database = None
+    here = Place(tmp_path_factory.mktemp("place"), database)
+    try:
+        yield here
+    finally:
+        here.close()

@@ -173,7 +173,7 @@ def test_too_long_is_refused_before_it_costs(llama_engine: ReferenceEngine) -> N
     assert long.fault.code is huge.fault.code is FaultCode.TOO_LONG
     assert long.fault.message.endswith(
         "prompt tokens and up to 64 new ones exceed the model's context of 1024 tokens; "
-        "shorten the text or use another model"
+        "shorten the text, use another model, or let the schema split texts (OPTIONS)"
     )
     assert huge.fault.message.startswith("the text has more than 131072 bytes")
 

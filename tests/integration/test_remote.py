@@ -13,8 +13,10 @@ import pytest
 
 from gristmill.errors import SetupError, StorageError
 from gristmill.pipeline import Pipeline
+from gristmill.report import Report
 from gristmill.settings import Settings, load_settings
 from gristmill.testing import FakeEngine, first_example
+from gristmill.watching import Watcher
 from tests.unit.conftest import NOTE_SCHEMA
 
 BAD = '{"title": "soup", "stars": 9}'
@@ -110,6 +112,20 @@ def test_in_and_out(bucket: str, settings: Settings) -> None:
     assert keys(bucket).keys() == {"mill/outbox/note/a.jsonl"}
 
 
+def test_watched(bucket: str, settings: Settings) -> None:
+    """A watcher takes what appears in the remote inbox, with nothing in the local one, and puts results out."""
+    reports: list[Report] = []
+    watcher = Watcher(Pipeline(settings, FakeEngine()), None, reports.append)
+    assert not watcher.look()
+    drop(bucket, "a", "x", "y")
+    for _ in range(200):
+        if watcher.look():
+            break
+        time.sleep(0.1)
+    assert [report.states["accepted"] for report in reports] == [2]
+    assert keys(bucket).keys() == {"mill/outbox/note/a.jsonl", "mill/outbox/note/a.done"}
+
+
 def test_a_new_version_is_not_removed_unread(bucket: str, settings: Settings) -> None:
     """An object that was replaced after it was copied stays, and is taken by the next run."""
 
@@ -138,6 +154,7 @@ def test_a_new_version_is_not_removed_unread(bucket: str, settings: Settings) ->
 def test_storage_that_is_away(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Storage that can't be reached is one line without keys; nothing is lost."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from gristmill.cli.app import app
 from gristmill.errors import GristmillError
+from gristmill.faults import FaultCode
 from gristmill.pipeline import Pipeline
 from gristmill.settings import Settings
 from gristmill.testing import FakeEngine, first_example
@@ -128,6 +130,37 @@ def test_reports_by_id(run: Run, file: str) -> None:
     assert run("report", run_id[:12])[1] == output
     assert run("report")[1] == output
     assert "did you mean" in run("report", run_id[:-4] + "zzzz")[1]
+
+
+def test_the_latest_report_is_one_with_records(run: Run, file: str) -> None:
+    """Runs that had nothing to do don't hide the last one that had; that there are newer ones is said, and all are
+    listed, the latest first."""
+    output = run("run", file, "--schema", "note", engine=FakeEngine(lambda r: BAD if r.record.id == "x" else "{}"))[1]
+    for _ in range(2):
+        run("run", file, "--schema", "note")
+    assert run("report")[1] == f"{output}newer runs that had no records: 2 (gristmill report --list)\n"
+    rows = json.loads(run("report", "--list", "--json")[1])
+    assert [(row["kind"], row["records"], row["queued"]) for row in rows] == [("file", 0, 0)] * 2 + [("file", 2, 2)]
+    head, *lines = run("report", "--list")[1].splitlines()
+    assert head.split() == ["run", "kind", "started", "records", "accepted", "queued", "dead", "not", "reached"]
+    assert lines[2].split()[-5:] == ["2", "0", "2", "0", "0"]
+    assert lines[2].split()[0] == output.split()[1].rstrip(":")
+
+
+def test_the_version(run: Run) -> None:
+    """The version is the package's."""
+    assert run("--version") == (0, f"gristmill {version('gristmill')}\n")
+
+
+def test_codes_of_faults_stand_in_one_place(run: Run) -> None:
+    """The help of a command with --fault names the place where all the codes are listed."""
+    for command in ("ls", "export", "requeue", "drop"):
+        output = " ".join(run("queue", command, "--help")[1].split())
+        assert "--fault CODE" in output
+        assert "`gristmill queue --help` lists them" in output
+        assert "degenerate" not in output
+    output = run("queue", "--help")[1]
+    assert all(code.value in output for code in FaultCode)
 
 
 def test_schema_check(run: Run, schemas: Path) -> None:

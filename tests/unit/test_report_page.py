@@ -82,6 +82,8 @@ FULL = replace(
     ],
     unfinished_elsewhere={"contact": {"queued": 1015, "leased": 2}},
     notes=["orders.csv stays in the inbox: only .jsonl files are taken"],
+    repairs=44,
+    repaired=31,
 )
 
 HARMED = replace(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gristmill.errors import SetupError
-from gristmill.settings import load_settings, sources
+from gristmill.settings import for_schedules, load_settings, misspelt, sources
 
 
 def test_the_order_of_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -49,3 +49,34 @@ def test_an_unknown_name_in_the_fallback() -> None:
     """A misspelt name is an error with the nearest one."""
     with pytest.raises(SetupError, match="no setting 'chunk_record'; did you mean 'chunk_records'"):
         load_settings({"chunk_record": 1})
+
+
+def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A variable with the prefix that nothing reads is a warning with the nearest name and without its value."""
+    (tmp_path / ".env").write_text("GRISTMILL_SEEED=3\nOTHER=4\n")
+    monkeypatch.setenv("GRISTMILL_CHUNK_RECORD", "hunter2")
+    monkeypatch.setenv("gristmill_qqq", "1")
+    monkeypatch.setenv("GRISTMILL_CACHE", "x")
+    monkeypatch.setenv("GRISTMILL_SERVE_PORT", "4300")
+    load_settings()
+    assert [record.message for record in caplog.records] == [
+        "GRISTMILL_CHUNK_RECORD is no setting and has no effect; did you mean GRISTMILL_CHUNK_RECORDS?",
+        "GRISTMILL_QQQ is no setting and has no effect; `gristmill config` lists those that there are",
+        "GRISTMILL_SEEED in .env is no setting and has no effect; did you mean GRISTMILL_SEED?",
+    ]
+
+
+def test_every_known_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting that there is counts as misspelt, in capitals or not."""
+    for row in sources(load_settings()):
+        monkeypatch.setenv(row.variable, "1")
+        monkeypatch.setenv(row.variable.lower(), "1")
+    assert misspelt() == []
+
+
+def test_what_schedules_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time zone of schedules: UTC, or what the fallback says, or what the environment says, which wins."""
+    assert for_schedules("") == {"timezone": "UTC"}
+    assert for_schedules({"timezone": "Asia/Tokyo", "seed": 3}) == {"timezone": "Asia/Tokyo"}
+    monkeypatch.setenv("GRISTMILL_TIMEZONE", "Europe/Berlin")
+    assert for_schedules({"timezone": "Asia/Tokyo"}) == {"timezone": "Europe/Berlin"}

@@ -1,0 +1,80 @@
+"""Evaluation: what counts as right, and what is asked of labelled files."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel
+
+from gristmill import SetupError, Verbatim
+from gristmill.api import Batcher
+from gristmill.evaluation import Score, evaluate, examples_from, read_labelled
+from gristmill.evaluation.show import as_page, as_table
+from gristmill.grammar.constraint import constraint_for
+from gristmill.schema import Schema, schema_of
+from gristmill.testing import FakeEngine
+
+
+class Place(BaseModel):
+    """A place."""
+
+    city: Annotated[str, Verbatim()] | None = None
+    tags: list[str] = []
+
+
+TREE = constraint_for(schema_of(Place)).tree
+
+
+def test_pairs_are_counted_over_all_records() -> None:
+    """Micro-averaged: right 2, wrong 1, missed 1 give precision and recall 2/3; case and order do not matter."""
+    score = Score()
+    score.add({"city": "ULM", "tags": ["b", "a"]}, {"city": "Ulm", "tags": ["a"]}, TREE, "in Ulm")
+    score.add({"city": None}, {"city": "Bonn"}, TREE, "in Bonn")
+    assert (score.all.right, score.all.wrong, score.all.missed) == (2, 1, 1)
+    assert score.all.f1 == pytest.approx(2 / 3)
+    assert score.exact_share("city") == 0.5
+    assert score.exact_share("tags") == 0.5
+    assert (score.placed, score.to_place) == (0, 2)
+
+
+def test_a_field_that_appears_late_was_right_before() -> None:
+    """Absence in answer and gold is agreement, also for records before the field was first seen."""
+    score = Score()
+    score.add({}, {}, TREE, "")
+    score.add({"city": "Ulm"}, {"city": "Ulm"}, TREE, "Ulm")
+    assert score.exact_share("city") == 1.0
+    assert (score.placed, score.to_place) == (1, 1)
+
+
+def test_an_evaluation_by_folds(tmp_path: Path) -> None:
+    """Each record is asked with the others' answers for examples, never with its own, and gold is not shown."""
+    file = tmp_path / "places.jsonl"
+    rows = [{"id": str(i), "text": f"in Town{i}", "gold": {"city": f"Town{i}", "tags": "a"}} for i in range(6)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    engine = FakeEngine(lambda request: json.dumps({"city": request.record.text[3:], "tags": ["b"]}))
+    found = evaluate(Batcher(engine), Schema("place", Place), read_labelled(file), folds=3).as_json()
+    assert found["records"] == 6
+    assert found["fields"]["city"]["f1"] == 1.0
+    assert found["fields"]["tags"] == {"exact": 0.0, "f1": 0.0, "right": 0, "wrong": 6, "missed": 6}
+    assert found["offsets"] == 1.0
+    for request in engine.requests:
+        assert len(request.schema.examples) == 4
+        assert request.record.text not in [example.text for example in request.schema.examples]
+        assert "gold" not in request.record.fields
+    assert "place" in as_table({"place": found})
+    assert '<td class="num">6</td>' in as_page("<b>", {"<i>": found})
+    assert "&lt;i&gt;" in as_page("<b>", {"<i>": found})
+
+
+def test_a_file_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+    """No file, no gold, and gold that does not fit are errors with the line or the field in them."""
+    with pytest.raises(SetupError, match="no file"):
+        read_labelled(tmp_path / "none.jsonl")
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "a"}\n')
+    with pytest.raises(SetupError, match=r"a.jsonl, line 1 has no gold object"):
+        read_labelled(file)
+    file.write_text('{"text": "a", "gold": {"tags": {"x": 1}}}\n')
+    with pytest.raises(SetupError, match=r"gold of record 'a:1' does not fit schema 'place': tags"):
+        examples_from(read_labelled(file), Schema("place", Place))

@@ -1,0 +1,127 @@
+"""Reading: the tagger on vectors made by hand, and which fields of a schema can be read."""
+
+from typing import Annotated
+
+import torch
+from pydantic import BaseModel, Field
+
+from gristmill import Example, Options, Verbatim
+from gristmill.grammar.constraint import constraint_for
+from gristmill.grammar.rules import MISSING, Fixed
+from gristmill.grammar.verbatim import words_of
+from gristmill.reading.reader import LEAST_EXAMPLES, Reader, complete, read_fields, reads
+from gristmill.reading.states import WordStates
+from gristmill.reading.tagger import fit
+from gristmill.schema import Schema
+
+Words = Annotated[str, Verbatim()]
+
+
+class Inner(BaseModel):
+    """Below."""
+
+    street: Words
+
+
+class Trip(BaseModel):
+    """A trip."""
+
+    start: Words
+    stop: Words | None = None
+    via: list[Words] = []
+    seats: Annotated[int, Field(ge=1, le=9)] = 1
+    home: Inner | None = None
+    address: Inner
+    part: Annotated[str, Verbatim(unit="characters")] | None = None
+
+
+class Plain(BaseModel):
+    """Two towns."""
+
+    start: Words
+    stop: Words | None = None
+    via: list[Words] = []
+
+
+SIGNS = {"from": 0, "to": 1, "over": 2, "to!": 1}
+
+
+def states(text: str) -> WordStates:
+    """A vector for each word: which word it is behind, with some noise that is the same each time."""
+    words = words_of(text, Verbatim())
+    places = tuple(i for i, space in enumerate(words.spaces) if not space)
+    vectors, behind = [], 3
+    for i in places:
+        vector = torch.zeros(8)
+        vector[behind] = 1.0
+        vector[4:] = torch.rand(4, generator=torch.Generator().manual_seed(sum(words.units[i].encode())))
+        behind = SIGNS.get(words.units[i], 3)
+        vectors.append(vector)
+    return WordStates(words, places, torch.stack(vectors), len(places))
+
+
+def examples() -> tuple[Example, ...]:
+    """Texts of one pattern, some without a stop."""
+    towns = ["Ulm", "Bonn", "Kiel", "Jena", "Trier", "Köln", "Graz", "Linz", "Bern", "Genf"]
+    made = []
+    for i, town in enumerate(towns):
+        stop = towns[(i + 3) % 10]
+        if i % 3:
+            made.append(Example(f"go from {town} to {stop} now", Plain(start=town, stop=stop)))
+        else:
+            made.append(Example(f"go from {town} over {stop} now", Plain(start=town, via=[stop])))
+    return tuple(made)
+
+
+def test_a_tagger_learns_what_its_vectors_say() -> None:
+    """Runs are found at the words whose vectors mark them; cross-validation says how well."""
+    vectors = [torch.eye(4)[[0, 1, 3, 3]], torch.eye(4)[[0, 3, 1, 1]], torch.eye(4)[[3, 1, 3, 0]]] * 4
+    runs = [[(0, 1, 2)], [(0, 2, 4)], [(0, 1, 2)]] * 4
+    tagger = fit(vectors, runs, 1)
+    assert tagger.quality.f1 == 1.0
+    assert [run for run, _ in tagger.runs(torch.eye(4)[[3, 1, 1, 0]])] == [(0, 1, 3)]
+    assert tagger.runs(torch.zeros((0, 4))) == []
+
+
+def test_a_reader_reads_values_and_absence() -> None:
+    """What is marked is read, a field that nothing marks is left out, a list has all of its runs."""
+    reader = Reader(Schema("plain", Plain, examples()), [states(e.text) for e in examples()])
+    assert reader.quality.f1 > 0.9
+    text = "go from Mainz over Fulda over Erfurt now"
+    known = reader.read(text, states(text))
+    assert known == {"start": Fixed("Mainz"), "stop": Fixed(MISSING), "via": Fixed(["Fulda", "Erfurt"])}
+    assert complete(constraint_for(Schema("plain", Plain)).tree, known) == {
+        "start": "Mainz",
+        "via": ["Fulda", "Erfurt"],
+    }
+
+
+def test_a_field_that_must_be_there_and_is_not_found_is_left_to_be_written() -> None:
+    """Then the answer is not complete."""
+    reader = Reader(Schema("plain", Plain, examples()), [states(e.text) for e in examples()])
+    known = reader.read("go to Ulm now", states("go to Ulm now"))
+    assert isinstance(known, dict)
+    assert "start" not in known
+    assert complete(constraint_for(Schema("plain", Plain)).tree, known) is None
+
+
+def test_which_fields_are_read() -> None:
+    """Verbatim words at the top and in objects that must be there; not numbers, not parts of words, not in what may be
+    absent as a whole."""
+    fields = read_fields(constraint_for(Schema("trip", Trip)).tree)
+    assert [(".".join(f.path), f.many, f.optional) for f in fields] == [
+        ("start", False, False),
+        ("stop", False, True),
+        ("via", True, True),
+        ("address.street", False, False),
+    ]
+
+
+def test_reading_begins_with_enough_examples() -> None:
+    """`auto` needs eight, `on` two, `off` never reads, and a schema without verbatim fields has nothing to read."""
+    few, enough = examples()[: LEAST_EXAMPLES - 1], examples()[:LEAST_EXAMPLES]
+    assert not reads(Schema("plain", Plain, few))
+    assert reads(Schema("plain", Plain, enough))
+    assert reads(Schema("plain", Plain, few[:2], options=Options(reading="on")))
+    assert not reads(Schema("plain", Plain, enough, options=Options(reading="off")))
+    assert not reads(Schema("plain", Plain, enough, options=Options(verbatim=False)))
