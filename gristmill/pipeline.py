@@ -73,7 +73,7 @@ class Pipeline:
     def __init__(self, settings: Settings, engine: Engine | None = None) -> None:
         self.settings = settings
         self._engine = engine
-        self._schemas: dict[str, tuple[tuple[int, int] | None, Schema]] = {}
+        self._schemas: dict[str, tuple[tuple[tuple[str, int, int], ...], Schema]] = {}
         self._recovered: set[str] = set()
         self._early: dict[str, Checked] = {}
         self._said_waiting: set[tuple[str, str]] = set()
@@ -442,8 +442,8 @@ class Pipeline:
         Raises:
             SchemaError: it can't be used, or no grammar can be made of it.
         """
-        path = self.settings.schemas / f"{name}.py"
-        stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+        files = [self.settings.schemas / f"{name}.{ending}" for ending in ("py", "json")]
+        stamp = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.is_file())
         if name not in self._schemas or self._schemas[name][0] != stamp:
             schema = load_schema(name, self.settings.schemas)
             constraint_for(schema)

@@ -9,7 +9,7 @@ from gristmill.grammar.constraint import constraint_for
 from gristmill.grammar.json_spelling import spell
 from gristmill.records import Record
 from gristmill.repair import Repair
-from gristmill.schema import Example, Schema, dump
+from gristmill.schema import Example, Schema, written
 from gristmill.similarity import Nearest
 
 Message = dict[str, str]
@@ -73,7 +73,7 @@ def _turns(schema: Schema) -> list[list[Message]]:
     return [
         [
             {"role": "user", "content": _asked(schema, example)},
-            {"role": "assistant", "content": constraint_for(schema).spell(dump(example.output))},
+            {"role": "assistant", "content": constraint_for(schema).spell(written(example.output))},
         ]
         for example in schema.examples
     ]
@@ -88,8 +88,9 @@ def _system_text(schema: Schema) -> str:
     as_xml = constraint_for(schema).format == "xml"
     form = "XML document with these elements" if as_xml else "JSON object with these fields"
     lines = [schema.instruction, "", f"Answer with one {form}:"]
-    definitions = schema.json_schema.get("$defs", {})
-    lines += _field_lines(schema.json_schema, definitions, depth=0)
+    definitions = {**schema.json_schema.get("definitions", {}), **schema.json_schema.get("$defs", {})}
+    # A recursive class is itself among the definitions.
+    lines += _field_lines(_object_in(schema.json_schema, definitions) or {}, definitions, depth=0)
     return "\n".join(lines)
 
 

@@ -14,9 +14,11 @@ from string import Formatter
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel
+from pydantic.fields import FieldInfo
 
 from gristmill.errors import SchemaError
+from gristmill.json_model import read_schema_file
 from gristmill.options import Options
 from gristmill.presets import nearest
 
@@ -130,6 +132,42 @@ def dump(output: BaseModel) -> dict[str, Any]:
     return output.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
+def written(output: BaseModel) -> dict[str, Any]:
+    """An output as the model should write it, under the names that validation reads: what worked examples teach.
+
+    Unlike `dump` it has no computed fields, and JSON inside a string stays a string.
+    """
+    value = output.model_dump(mode="json", by_alias=True, exclude_unset=True, round_trip=True, warnings="none")
+    result: dict[str, Any] = _as_read(output, value)
+    return result
+
+
+def _as_read(model: Any, value: Any) -> Any:
+    """A dumped value with the names of fields under which they are read, where these are others."""
+    if isinstance(model, RootModel):
+        return _as_read(model.root, value)
+    if isinstance(model, BaseModel) and isinstance(value, Mapping):
+        result = dict(value)
+        for name, info in type(model).model_fields.items():
+            shown = info.serialization_alias or info.alias or name
+            if shown in value:
+                del result[shown]
+                result[_read_as(name, info)] = _as_read(getattr(model, name), value[shown])
+        return result
+    if isinstance(model, list | tuple) and isinstance(value, list) and len(model) == len(value):
+        return [_as_read(one, child) for one, child in zip(model, value, strict=True)]
+    if isinstance(model, Mapping) and isinstance(value, Mapping) and len(model) == len(value):
+        return {key: _as_read(one, child) for one, (key, child) in zip(model.values(), value.items(), strict=True)}
+    return value
+
+
+def _read_as(name: str, info: FieldInfo) -> str:
+    alias = info.validation_alias
+    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+    only = first.path[0] if isinstance(first, AliasPath) and len(first.path) == 1 else first
+    return only if isinstance(only, str) else name
+
+
 def schema_of(model: type[BaseModel], examples: Sequence[Example] | None = None) -> Schema:
     """The schema of a class: its examples and template stand beside it in its module unless given here."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
@@ -149,18 +187,25 @@ def schema_of(model: type[BaseModel], examples: Sequence[Example] | None = None)
 
 
 def schema_names(folder: Path) -> list[str]:
-    """Names of the schemas in a folder: its Python files, without those that start with an underscore."""
-    return sorted(p.stem for p in folder.glob("*.py") if not p.name.startswith("_"))
+    """Names of the schemas in a folder: its Python and JSON files, without those that start with an underscore."""
+    return sorted({path.stem for path in schema_files(folder)})
+
+
+def schema_files(folder: Path) -> list[Path]:
+    """The files of the schemas in a folder."""
+    found = [path for ending in ("py", "json") for path in folder.glob(f"*.{ending}")]
+    return sorted(path for path in found if not path.name.startswith("_"))
 
 
 def load_schema(name: str, folder: Path) -> Schema:
-    """Import `folder/name.py` and make a schema of the class in it.
+    """Import `folder/name.py` and make a schema of the class in it, or read the JSON Schema in `folder/name.json`.
 
     The class is the one that `EXAMPLES` are instances of; without examples, the one named like the file
     (`purchase_order.py`: `PurchaseOrder`); else the only model that the file defines.
 
     Raises:
-        SchemaError: no such file, it fails to import, or the class is not to be told; the message names the way out.
+        SchemaError: no such file or two of them, it fails to import, the class is not to be told, or it is no JSON
+            Schema; the message names the way out.
     """
     names = schema_names(folder)
     if name not in names:
@@ -169,7 +214,13 @@ def load_schema(name: str, folder: Path) -> Schema:
         raise SchemaError(f"no schema {name!r} in {folder}; {nearest(name, names)}")
     if len(name) > _LONGEST_NAME:
         raise SchemaError(f"schema {name[:20]!r}... has a name of {len(name)} letters; {_LONGEST_NAME} are possible")
-    module = _import(name, folder / f"{name}.py")
+    files = [path for path in schema_files(folder) if path.stem == name]
+    if len(files) > 1:
+        raise SchemaError(f"schema {name!r} is there twice, as {files[0].name} and {files[1].name}; remove one")
+    if files[0].suffix == ".json":
+        read = read_schema_file(files[0])
+        return Schema(name, read.model, tuple(Example(*one) for one in read.examples), read.template, read.options)
+    module = _import(name, files[0])
     examples = getattr(module, "EXAMPLES", ())
     template = getattr(module, "PROMPT", "{text}")
     if not (isinstance(examples, list | tuple) and all(isinstance(e, Example) for e in examples)):

@@ -8,14 +8,14 @@ from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Ou
 from gristmill.faults import Fault
 from gristmill.grammar.constraint import constraint_for
 from gristmill.prompts import messages_for
-from gristmill.schema import dump
+from gristmill.schema import written
 
 Answer = Callable[[Request], str | Fault | tuple[str, FinishReason]]
 
 
 def first_example(request: Request) -> str:
     """Answers every record with the output of the schema's first worked example."""
-    return constraint_for(request.schema).spell(dump(request.schema.examples[0].output))
+    return constraint_for(request.schema).spell(written(request.schema.examples[0].output))
 
 
 class FakeEngine:

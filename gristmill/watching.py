@@ -9,6 +9,7 @@ from gristmill import intake
 from gristmill.errors import StorageError
 from gristmill.pipeline import Pipeline
 from gristmill.report import Report
+from gristmill.schema import schema_files
 from gristmill.store import RecordState
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ class Watcher:
     def _stamp(self, path: Path) -> object:
         """Changes with the file and with any schema."""
         schemas = self._pipeline.settings.schemas
-        of_schemas = tuple(sorted((p.name, p.stat().st_mtime_ns) for p in schemas.glob("*.py")))
+        of_schemas = tuple((p.name, p.stat().st_mtime_ns) for p in schema_files(schemas))
         try:
             status = path.stat()
         except FileNotFoundError:

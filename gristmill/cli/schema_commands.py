@@ -1,12 +1,14 @@
 """`gristmill schema`: which schemas there are, and whether a model can be held to them."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gristmill.errors import SchemaError, SetupError
+from gristmill.presets import get_preset
 from gristmill.schema import load_schema, schema_names
 from gristmill.settings import load_settings
 
@@ -47,33 +49,23 @@ def list_schemas(schemas: Folder = None, as_json: AsJson = False) -> None:
 def check(
     name: Annotated[str | None, typer.Argument(help="A schema's name; all of them if left out.")] = None,
     schemas: Folder = None,
+    preset: Annotated[str | None, typer.Option(help="The preset whose budget answers have to fit.")] = None,
+    model: Annotated[str | None, typer.Option(help="Count tokens as this model (a directory, or embedded).")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Make a grammar of a schema and say what it leaves open. Exit status 1 where an example breaks its own schema."""
-    from gristmill.grammar.bounds import unbounded
-    from gristmill.grammar.constraint import constraint_for, examples_refused
+    """Make a grammar of a schema, try its examples, and say how long answers can get and what is left open.
 
-    folder = load_settings(schemas=schemas).schemas
-    names = [name] if name else schema_names(folder)
+    Exit status 1 where a schema can't be used or an example breaks its own schema.
+    """
+    from gristmill.cli.schema_report import checked, lines_of
+
+    settings = load_settings(schemas=schemas, preset=preset)
+    names = [name] if name else schema_names(settings.schemas)
     if not names:
-        raise SetupError(f"no schema files in {folder}; set GRISTMILL_SCHEMAS or add one")
-    broken = False
-    for each in names:
-        try:
-            schema = load_schema(each, folder)
-            constraint = constraint_for(schema)
-        except SchemaError as error:
-            typer.echo(f"{each}: {error}")
-            broken = True
-            continue
-        refused = examples_refused(schema, constraint)
-        broken = broken or bool(refused)
-        typer.echo(f"{each}: class {schema.model.__name__}, {len(schema.examples)} worked examples, grammar compiled")
-        if not schema.examples:
-            typer.echo("  no worked example: a small model needs at least one; add EXAMPLES beside the class")
-        for number in refused:
-            typer.echo(f"  example {number} could not be written under the grammar; compare its output with the fields")
-        for path in unbounded(schema.json_schema):
-            typer.echo(f"  unbounded, an answer may run to its token budget: {path}")
-        for path in constraint.relaxed:
-            typer.echo(f"  not in the grammar, left to validation: {path}")
-    raise typer.Exit(1 if broken else 0)
+        raise SetupError(f"no schema files in {settings.schemas}; set GRISTMILL_SCHEMAS or add one")
+    reports = [checked(each, settings.schemas, get_preset(settings.preset), model) for each in names]
+    if as_json:
+        typer.echo(json.dumps([asdict(report) for report in reports], ensure_ascii=False, indent=1))
+    else:
+        typer.echo("\n\n".join("\n".join(lines_of(report)) for report in reports))
+    raise typer.Exit(0 if all(report.sound for report in reports) else 1)

@@ -1,18 +1,23 @@
 """The constraint of a schema: its tree in one of the two spellings, compiled once before anything is run with it."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from llguidance import LLMatcher, LLTokenizer
+from pydantic import ValidationError
 
 from gristmill.errors import SchemaError
-from gristmill.grammar.json_spelling import JsonSpelling
-from gristmill.grammar.rules import Known
+from gristmill.grammar.dialect import dialect
+from gristmill.grammar.json_spelling import JsonSpelling, spell_strictly
+from gristmill.grammar.rules import Known, Rules
 from gristmill.grammar.tree import Tree, fitted, tree_of
 from gristmill.grammar.xml_names import brings_mapping, xml_json_schema
 from gristmill.grammar.xml_spelling import XmlSpelling
-from gristmill.schema import Schema, dump
+from gristmill.references import parts
+from gristmill.schema import Schema, written
 
 if TYPE_CHECKING:
     from pydantic_xml import BaseXmlModel
@@ -69,6 +74,7 @@ def constraint_for(schema: Schema) -> Constraint:
         SchemaError: the grammar engine refuses it; the message says what it refuses.
     """
     try:
+        _refuse_secrets(schema)
         tree, spelling = _spelt(schema)
     except SchemaError as error:
         raise SchemaError(f"schema {schema.name!r}: {error}") from error
@@ -92,6 +98,7 @@ def _spelt(schema: Schema) -> tuple[Tree, Spelling]:
         absent=options.absent,
         max_string=options.max_string,
         verbatim=options.verbatim,
+        refuses=refuses,
     )
     if not as_xml:
         return tree, JsonSpelling(tree, options.separators)
@@ -103,14 +110,70 @@ def _spelt(schema: Schema) -> tuple[Tree, Spelling]:
     return tree, XmlSpelling(tree, schema.name)
 
 
-def examples_refused(schema: Schema, constraint: Constraint) -> list[int]:
-    """Numbers (from 1) of the worked examples whose output the grammar would not let the model write."""
+def _refuse_secrets(schema: Schema) -> None:
+    printed = schema.json_schema
+    if "$schema" in printed or not any(part.get("format") == "password" for _, part in parts(printed)):
+        return
+    for path, part in parts(schema.model.model_json_schema(mode="serialization")):
+        if part.get("format") == "password":
+            raise SchemaError(f"{path}: a secret comes out as asterisks, so that its value is lost; use str, or bytes")
+
+
+def refuses(source: Mapping[str, Any]) -> str | None:
+    """What the grammar engine has against a JSON Schema without references; None where it takes it."""
+    return _refuses(json.dumps({**dialect(source), "x-guidance": {"whitespace_flexible": False}}))
+
+
+@lru_cache(maxsize=4096)
+def _refuses(source: str) -> str | None:
+    rules = Rules()
+    refused, notes = LLMatcher.validate_grammar_with_warnings(rules.grammar(rules.rule(f"%json {source}")))
+    return notes[0].splitlines()[0].split("JSON schema: ", 1)[-1] if refused else None
+
+
+@dataclass(frozen=True, slots=True)
+class BadExample:
+    """A worked example (numbered from 1) that its own schema refuses: by its grammar or by validation, and where."""
+
+    number: int
+    by: Literal["grammar", "validation"]
+    where: str
+
+
+def bad_examples(schema: Schema, constraint: Constraint) -> list[BadExample]:
+    """The worked examples whose output the grammar would not let the model write, or validation would not accept."""
+    found = []
     tokenizer = LLTokenizer("byte")
-    refused = []
     matcher = LLMatcher(tokenizer, constraint.grammar(""))
     for number, example in enumerate(schema.examples, start=1):
+        value = written(example.output)
+        try:
+            text = constraint.spell(value)
+        except ValueError as error:
+            found.append(BadExample(number, "grammar", f"it can't be spelt: {error}"))
+            continue
         fresh = LLMatcher(tokenizer, constraint.grammar(example.text)) if constraint.per_record else matcher.deep_copy()
-        tokens = tokenizer.tokenize_str(constraint.spell(dump(example.output)))
-        if fresh.try_consume_tokens(tokens) != len(tokens) or not fresh.is_accepting():
-            refused.append(number)
-    return refused
+        written_bytes = text.encode()
+        taken = fresh.try_consume_tokens(tokenizer.tokenize_str(text))
+        if taken != len(written_bytes):
+            before, behind = (
+                written_bytes[:taken].decode(errors="ignore"),
+                written_bytes[taken:].decode(errors="ignore"),
+            )
+            found.append(BadExample(number, "grammar", f"after {before[-40:]!r} it does not allow {behind[:20]!r}"))
+        elif not fresh.is_accepting():
+            found.append(BadExample(number, "grammar", f"it wants more after {text[-40:]!r}"))
+        try:
+            schema.model.model_validate_json(spell_strictly(value))
+        except ValidationError as error:
+            for detail in error.errors(include_url=False, include_context=False, include_input=False):
+                place = ".".join(map(str, detail["loc"])) or "the whole"
+                found.append(BadExample(number, "validation", f"{place}: {detail['msg']}"))
+        except Exception as error:  # noqa: BLE001 - a validator is a user's code and may raise anything
+            found.append(BadExample(number, "validation", f"a validator raised {type(error).__name__}: {error}"))
+    return found
+
+
+def examples_refused(schema: Schema, constraint: Constraint) -> list[int]:
+    """Numbers (from 1) of the worked examples whose output the grammar would not let the model write."""
+    return sorted({bad.number for bad in bad_examples(schema, constraint) if bad.by == "grammar"})

@@ -1,25 +1,51 @@
 """The tree spelt as JSON: on one line, keys in the order of the schema, separators as `json.dumps` has them."""
 
 import json
+import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from pydantic_core import from_json
 
+from gristmill.grammar.dialect import dialect
 from gristmill.grammar.rules import MISSING, Fixed, Known, Rules, literal, verbatim_terminal
 from gristmill.grammar.tree import Anything, Field, Node, Object, Reference, Sequence, Source, Text, Tree, Union
 
 _spelling = json.JSONEncoder(ensure_ascii=False)
 _strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
+# Half of a surrogate pair, which no JSON text holds.
+_MARK = "\udead"
+_EXPONENT = re.compile(f'"{_MARK}([^{_MARK}]*){_MARK}"')
+
 _KEY = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u[0-9a-f]{4})*"'
 _TRIMMED = r'([^\s\\]|\\["\\])(([^\\]|\\["\\bfnrt]|\\u[0-9a-f]{4})*([^\s\\]|\\["\\]))?'
 """What does not begin or end with white space, in the escapes of `json.dumps`."""
 
 
+def _written(value: Any, encoder: json.JSONEncoder) -> str:
+    """JSON as the grammar has it: no exponents, since numbers with bounds have none, and no raw U+007F."""
+    text = encoder.encode(_without_exponents(value)).replace("\x7f", "\\u007f")
+    return _EXPONENT.sub(lambda mark: format(Decimal(mark[1]), "f"), text) if _MARK in text else text
+
+
+def _without_exponents(value: Any) -> Any:
+    """The value with floats that `repr` gives an exponent marked, to be written out."""
+    match value:
+        case float() if "e" in repr(value):
+            return f"{_MARK}{value!r}{_MARK}"
+        case Mapping():
+            return {key: _without_exponents(child) for key, child in value.items()}
+        case list() | tuple():
+            return [_without_exponents(child) for child in value]
+        case _:
+            return value
+
+
 def spell(value: Any) -> str:
     """JSON as prompts, grammar and candidates spell it: `", "` and `": "`, no escapes for letters of any script."""
-    return _escaped(_spelling.encode(value))
+    return _written(value, _spelling)
 
 
 def spell_strictly(value: Any) -> str:
@@ -28,12 +54,7 @@ def spell_strictly(value: Any) -> str:
     Raises:
         ValueError: the value holds an infinity or what is no number, which JSON has not.
     """
-    return _escaped(_strict.encode(value))
-
-
-def _escaped(text: str) -> str:
-    """JSON text with DEL, which `json` lets stand and the grammar engine does not let be written, as an escape."""
-    return text.replace("\x7f", "\\u007f") if "\x7f" in text else text
+    return _written(value, _strict)
 
 
 class JsonSpelling:
@@ -42,12 +63,11 @@ class JsonSpelling:
     def __init__(self, tree: Tree, separators: tuple[str, str] = (", ", ": ")) -> None:
         self._tree = tree
         self._separators = separators
+        self._encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=separators)
         self._guidance = {
             "whitespace_flexible": False,
             "item_separator": separators[0],
             "key_separator": separators[1],
-            # Alternatives of a discriminated union overlap for the engine; validation tells them apart.
-            "coerce_one_of": True,
         }
         self.relaxed = tree.relaxed
 
@@ -57,9 +77,7 @@ class JsonSpelling:
         Raises:
             ValueError: it holds an infinity or what is no number.
         """
-        if self._separators == (", ", ": "):
-            return spell_strictly(value)
-        return _escaped(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=self._separators))
+        return _written(value, self._encoder)
 
     def read(self, text: str) -> Any:
         """The JSON value of a candidate.
@@ -94,7 +112,8 @@ class _Writer:
 
     def node(self, node: Node, known: Known = None) -> str:
         if isinstance(known, Fixed):
-            return literal(_escaped(json.dumps(known.value, ensure_ascii=False, separators=(self._item, self._colon))))
+            encoder = json.JSONEncoder(ensure_ascii=False, separators=(self._item, self._colon))
+            return literal(_written(known.value, encoder))
         if known is None and not self._tree.ties(node):
             return self._compiled(node.source)
         match node:
@@ -120,9 +139,9 @@ class _Writer:
             if name not in needed and name in self._tree.sources:
                 needed[name] = self._tree.sources[name]
                 open_names |= _named_in(needed[name])
-        whole = {**_local(source), "x-guidance": self._guidance}
+        whole = {**dialect(source), "x-guidance": self._guidance}
         if needed:
-            whole["$defs"] = {name: _local(part) for name, part in needed.items()}
+            whole["$defs"] = {name: dialect(part) for name, part in needed.items()}
         return self.rules.rule("%json " + json.dumps(whole, ensure_ascii=False))
 
     def _text_rule(self, node: Text) -> str:
@@ -155,7 +174,7 @@ class _Writer:
     def _entry(self, field: Field, known: Known) -> str | None:
         if isinstance(known, Fixed) and known.value is MISSING:
             return None
-        key = literal(spell(field.name) + self._colon)
+        key = literal(_written(field.name, _spelling) + self._colon)
         return f"{key} {self.node(field.node, known)}"
 
     def _entries(self, node: Object, *, first: bool) -> str:
@@ -218,7 +237,7 @@ def _must(field: Field, known: Mapping[str, Known]) -> bool:
 
 
 def _escape(unit: str) -> str:
-    return spell(unit)[1:-1]
+    return _written(unit, _spelling)[1:-1]
 
 
 def _times(low: int, high: int | None) -> str:
@@ -234,21 +253,3 @@ def _named_in(source: Any) -> set[str]:
     own = source.get("$ref")
     names = {own.rsplit("/", 1)[-1]} if isinstance(own, str) else set()
     return names | {name for child in source.values() for name in _named_in(child)}
-
-
-def _local(source: Any) -> Any:
-    """The part with its references under `$defs`, where `_compiled` puts what they mean."""
-    if isinstance(source, list | tuple):
-        return [_local(child) for child in source]
-    if not isinstance(source, Mapping):
-        return source
-    made: dict[str, Any] = {}
-    for key, value in source.items():
-        if key in ("properties", "patternProperties") and isinstance(value, Mapping):
-            # A property may be called like a keyword.
-            made[key] = {name: _local(child) for name, child in value.items()}
-        elif key == "$ref" and isinstance(value, str):
-            made[key] = f"#/$defs/{value.rsplit('/', 1)[-1]}"
-        elif key not in ("x-verbatim", "xml"):
-            made[key] = _local(value)
-    return made

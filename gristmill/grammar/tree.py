@@ -1,39 +1,17 @@
 """The tree: what a JSON Schema says, as one node for each part, ready to be spelt as JSON or as XML."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill.errors import SchemaError
+from gristmill.grammar.closing import closed
+from gristmill.grammar.merging import same
+from gristmill.grammar.relaxing import Refuses
 from gristmill.grammar.verbatim import KEYWORD, Verbatim
+from gristmill.references import parts
 
 Source = Mapping[str, Any]
-
-RELAXED = (
-    "uniqueItems",
-    "not",
-    "if",
-    "then",
-    "else",
-    "contains",
-    "minContains",
-    "maxContains",
-    "propertyNames",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "contentSchema",
-    "contentEncoding",
-    "contentMediaType",
-)
-"""Keywords that the grammar engine refuses or passes over (llguidance 1.9 `docs/json_schema.md`); validation enforces
-them."""
-
-_NOTES = ("title", "description", "examples", "default", "deprecated", "discriminator", "readOnly", "writeOnly")
-_NOTES_OF_FILES = ("$schema", "$id", "$comment", "$anchor", "$vocabulary", "x-examples", "x-options", "x-prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +115,16 @@ Node = Text | Number | Boolean | Null | Choice | Sequence | Object | Union | Ref
 class Tree:
     """A schema's root node and the nodes that references name.
 
-    `relaxed` lists what the grammar leaves to validation, as `$.path: keyword`.
+    `relaxed` lists what the grammar leaves to validation, as `$.path: keyword`; `sources` has the JSON Schema of each
+    definition, `paths` where it stands first, `capped` the paths of the strings that only the cap ends.
     """
 
     root: Node
     definitions: Mapping[str, Node]
     relaxed: tuple[str, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    capped: tuple[str, ...] = ()
 
     def node(self, source: Any, path: str) -> Node:
         """The node of a further schema that refers to this tree's definitions."""
@@ -192,29 +173,29 @@ class Tree:
 
 
 def tree_of(
-    json_schema: Source, *, absent: str = "omitted", max_string: int | None = None, verbatim: bool = True
+    json_schema: Source,
+    *,
+    absent: str = "omitted",
+    max_string: int | None = None,
+    verbatim: bool = True,
+    refuses: Refuses | None = None,
 ) -> Tree:
     """The tree of a JSON Schema (draft 2020-12 or 7) whose references are local.
 
     Where `absent` is "omitted", a property that is not required is left out rather than null; where it is "null", one
-    that may be null is always there. `max_string` is the longest string where the schema gives no length, pattern or
-    format. With `verbatim` False no string is tied to the text.
+    that may be null is always there. `max_string` is the longest string where the schema gives no length. With
+    `verbatim` False no string is tied to the text. What `refuses` has something against (see `closing.closed`) is
+    relaxed.
 
     Raises:
-        SchemaError: a reference leads nowhere or out of the schema.
+        SchemaError: a reference leads nowhere or out of the schema, or a part accepts nothing; with its path.
     """
-    relaxed: list[str] = []
     source = json_schema if verbatim else _untied(json_schema)
-    closed = _closed(source, "$", relaxed, absent, max_string)
-    definitions: dict[str, Source] = {**closed.pop("definitions", {}), **closed.pop("$defs", {})}
-    nodes: dict[str, Node] = {}
-    for name, source in definitions.items():
-        nodes[name] = _node(source, f"$defs/{name}", definitions)
-    root = _node(closed, "$", definitions)
-    # A schema that refers to itself as a whole.
-    if "#" in definitions:
-        raise SchemaError("a definition is called '#'; give it another name")
-    return Tree(root, nodes, tuple(relaxed), definitions)
+    ready = closed(source, absent=absent, max_string=max_string, refuses=refuses)
+    nodes = {name: _node(source, ready.paths[name], ready.definitions) for name, source in ready.definitions.items()}
+    return Tree(
+        _node(ready.root, "$", ready.definitions), nodes, ready.relaxed, ready.definitions, ready.paths, ready.capped
+    )
 
 
 def _untied(node: Any) -> Any:
@@ -229,58 +210,6 @@ def _untied(node: Any) -> Any:
         for key, child in node.items()
         if key != KEYWORD
     }
-
-
-def _closed(node: Any, path: str, relaxed: list[str], absent: str, cap: int | None) -> Any:
-    """A JSON Schema without notes and without what the engine refuses, with objects closed and strings capped."""
-    if isinstance(node, list):
-        return [_closed(child, f"{path}/{i}", relaxed, absent, cap) for i, child in enumerate(node)]
-    if not isinstance(node, Mapping):
-        return node
-    result: dict[str, Any] = {}
-    for key, child in node.items():
-        if key in _NOTES or key in _NOTES_OF_FILES:
-            continue
-        if key in ("properties", "$defs", "definitions", "patternProperties") and isinstance(child, Mapping):
-            result[key] = {
-                name: _closed(sub, f"{path}.{name}" if key == "properties" else f"{path}/{name}", relaxed, absent, cap)
-                for name, sub in child.items()
-            }
-        elif key in ("enum", "const", "required", KEYWORD):
-            result[key] = copy.deepcopy(child)
-        elif key in RELAXED:
-            relaxed.append(f"{path}: {key}")
-        else:
-            below = f"{path}[]" if key in ("items", "prefixItems") else path
-            result[key] = _closed(child, below, relaxed, absent, cap)
-    if isinstance(result.get("properties"), dict):
-        result.setdefault("additionalProperties", False)
-        _decide_absent(result, absent)
-    said = {"maxLength", "pattern", "format", "enum", "const", KEYWORD} & result.keys()
-    if cap is not None and result.get("type") == "string" and not said:
-        result["maxLength"] = max(cap, result.get("minLength", 0))
-    return result
-
-
-def _decide_absent(source: dict[str, Any], absent: str) -> None:
-    required = list(source.get("required", ()))
-    for name, child in source["properties"].items():
-        if name in required or not isinstance(child, dict):
-            continue
-        options = child.get("anyOf", ())
-        nullable = any(isinstance(option, Mapping) and option.get("type") == "null" for option in options)
-        if not nullable:
-            continue
-        if absent == "null":
-            required.append(name)
-        else:
-            left = [option for option in options if option.get("type") != "null"]
-            others = {key: value for key, value in child.items() if key != "anyOf"}
-            source["properties"][name] = {**others, **left[0]} if len(left) == 1 else {**others, "anyOf": left}
-    if required:
-        source["required"] = [name for name in source["properties"] if name in required] + [
-            name for name in required if name not in source["properties"]
-        ]
 
 
 def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:
@@ -303,9 +232,9 @@ def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:
     if "allOf" in source:
         if len(source["allOf"]) == 1 and not _constrains(source, "allOf"):
             return _node(source["allOf"][0], path, definitions)
-        return Anything(source)
+        return _anything(source, path)
     if {"anyOf", "oneOf"} & source.keys():
-        return Anything(source)
+        return _anything(source, path)
     kind = source.get("type")
     if isinstance(kind, list):
         options = tuple(_node({**source, "type": one}, path, definitions) for one in kind)
@@ -333,9 +262,19 @@ def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:
         case None if "properties" in source:
             return _object({**source, "type": "object"}, path, definitions)
         case None:
-            return Anything(source)
+            return _anything(source, path)
         case _:
             raise SchemaError(f"{path}: there is no type {kind!r} in JSON Schema; use string, number, object ...")
+
+
+def _anything(source: Source, path: str) -> Anything:
+    for below, part in parts(source, path):
+        if part.get(KEYWORD):
+            raise SchemaError(
+                f"{below}: {KEYWORD} stands in a part that can't be taken apart ({', '.join(sorted(source))}); "
+                "write that part without allOf, patternProperties, minProperties or anyOf beside other keywords"
+            )
+    return Anything(source)
 
 
 def _constrains(source: Source, key: str) -> bool:
@@ -366,13 +305,13 @@ def _sequence(source: Source, path: str, definitions: Mapping[str, Source]) -> N
 
 def _object(source: Source, path: str, definitions: Mapping[str, Source]) -> Node:
     if "patternProperties" in source or "minProperties" in source or "maxProperties" in source:
-        return Anything(source)
+        return _anything(source, path)
     required = set(source.get("required", ()))
     properties = source.get("properties", {})
     if unknown := required - properties.keys():
         if source.get("additionalProperties", True) is False:
             raise SchemaError(f"{path}: {min(unknown)!r} is required but no property; add it to the properties")
-        return Anything(source)
+        return _anything(source, path)
     fields = tuple(
         Field(name, _node(child, f"{path}.{name}", definitions), name in required) for name, child in properties.items()
     )
@@ -406,8 +345,13 @@ def _fitted(tree: Tree, node: Node, value: Any) -> Any:
         case Union():
             kinds = (Object,) if isinstance(value, Mapping) else (Sequence,) if isinstance(value, list) else ()
             inner = [option for option in node.options if isinstance(tree.resolved(option), kinds)]
+            if not kinds:
+                inner = [option for option in node.options if isinstance(tree.resolved(option), Choice)]
             # Which of several objects it is, only validation could tell.
             return _fitted(tree, inner[0], value) if len(inner) == 1 else value
+        case Choice():
+            # 1.0 is written as the schema has it, which may be 1.
+            return next((one for one in node.values if same(one, value)), value)
         case _:
             return value
 

@@ -14,7 +14,7 @@ from gristmill.grammar.tree import Sequence as ListNode
 from gristmill.grammar.verbatim import Verbatim, find
 from gristmill.reading.states import WordStates
 from gristmill.reading.tagger import Quality, Run, Tagger, fit
-from gristmill.schema import Schema, dump
+from gristmill.schema import Schema, written
 
 LEAST_EXAMPLES = 8
 """From so many worked examples on a schema is read unless its options say otherwise (docs/decisions/0011)."""
@@ -142,7 +142,7 @@ def _complete(tree: Tree, node: Node, known: Known) -> Any:
 
 def dump_of(output: Any) -> Mapping[str, Any]:
     """An example's output as plain JSON values; one that is no object has no fields to read."""
-    value = dump(output)
+    value = written(output)
     return value if isinstance(value, Mapping) else {}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import RootModel, TypeAdapter, ValidationError
 
 from gristmill.grammar.constraint import constraint_for
 from gristmill.schema import Schema
@@ -17,10 +17,13 @@ class Accuracy:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._fields = {
+        self._fields: dict[str, TypeAdapter[Any]] = {
             info.alias or name: TypeAdapter(info.rebuild_annotation())
             for name, info in schema.model.model_fields.items()
         }
+        if issubclass(schema.model, RootModel):
+            # A JSON Schema's fields are no fields of the class; their values are compared as they are.
+            self._fields = {name: TypeAdapter(Any) for name in schema.json_schema.get("properties", {})}
         self._schema = schema
         self.records = 0
         self.right = dict.fromkeys(self._fields, 0)

@@ -165,16 +165,33 @@ def test_codes_of_faults_stand_in_one_place(run: Run) -> None:
 
 def test_schema_check(run: Run, schemas: Path) -> None:
     """The check names what is unbounded and examples that break their own schema, with exit status 1."""
-    assert run("schema", "check") == (0, "note: class Note, 1 worked examples, grammar compiled\n")
+    assert run("schema", "check") == (
+        0,
+        "note: class Note, grammar compiled, 1 worked example tried\n"
+        "  longest answer as JSON: 28 tokens, at 2.4 characters a token (assumed; --model MODEL measures it):\n"
+        "    title       22\n"
+        "    stars        5\n"
+        "  preset extract: its 256 tokens suffice\n",
+    )
     (schemas / "loose.py").write_text(
         "from pydantic import BaseModel\nfrom gristmill import Example\n"
-        "class Loose(BaseModel):\n    name: str\n"
+        "class Loose(BaseModel):\n    name: str\n    sizes: list[int] = []\n"
         "EXAMPLES = [Example('x', Loose.model_construct(name=3))]\n"
     )
     status, output = run("schema", "check", "loose")
     assert status == 1
-    assert "example 1 could not be written under the grammar" in output
-    assert "unbounded, an answer may run to its token budget: $.name: string without max_length" in output
+    assert "example 1, by grammar: after '{\"name\": ' it does not allow '3}'" in output
+    assert "example 1, by validation: name: Input should be a valid string" in output
+    assert "no budget suffices for the longest answer" in output
+    assert "an answer may run to its token budget:\n    $.sizes: list without max_length\n" in output
+    assert "ended by max_string alone, at 500 characters:\n    $.name\n" in output
+    data = json.loads(run("schema", "check", "loose", "--json")[1])[0]
+    assert (data["name"], data["endless"][0], data["capped"]) == (
+        "loose",
+        "$.sizes: list without max_length",
+        ["$.name"],
+    )
+    assert [each["endless"] for each in data["fields"]] == [False, True]
 
 
 def test_export_writes_lines_as_they_were(run: Run, tmp_path: Path) -> None:

@@ -498,16 +498,16 @@ def test_names_from_other_systems(pipeline: Pipeline, drop: Drop, settings: Sett
 
 def test_schemas_that_can_not_be_used_hold_up_nobody(pipeline: Pipeline, drop: Drop, schemas: Path) -> None:
     """A schema without a grammar or with a bad template keeps its files in the inbox, and the others are done."""
-    head = "from pydantic import BaseModel\n"
-    (schemas / "binary.py").write_text(head + "class Binary(BaseModel):\n    data: bytes\n")
+    head = "from typing import Callable\nfrom pydantic import BaseModel\n"
+    (schemas / "nothing.py").write_text(head + "class Nothing(BaseModel):\n    x: Callable\n")
     (schemas / "styled.py").write_text(head + "class Styled(BaseModel):\n    x: int\nPROMPT = '{text} {price:.2f}'\n")
     (schemas / "exits.py").write_text("import sys\nsys.exit(3)\n")
-    for name in ("binary", "styled", "exits", "note"):
+    for name in ("nothing", "styled", "exits", "note"):
         drop(f"{name}/a.jsonl", lines({"id": "x", "text": "t"}))
     report = extract(pipeline)
     assert report.states["accepted"] == 1
     assert [note.split(":")[0] for note in report.notes] == [
-        f"{name}/a.jsonl stays in the inbox" for name in ("binary", "exits", "styled")
+        f"{name}/a.jsonl stays in the inbox" for name in ("exits", "nothing", "styled")
     ]
     assert "PROMPT uses {price:.2f}; only plain fields of the record such as {text} can stand there" in report.notes[2]
 
