@@ -224,14 +224,16 @@ class _Closer:
             ]
             if key == "oneOf" and not self.inliner.apart(plain, path):
                 self._leave(path, "oneOf")
-            beside = {k: v for k, v in said.items() if k not in (key, "x-guidance")}
+            beside = {k: v for k, v in said.items() if k not in (key, "x-guidance", *_SILENT)}
             whole = None
             if beside and not {"anyOf", "oneOf", "allOf"} & beside.keys():
                 together = [self.inliner.with_beside(option, beside, path) for option in plain]
                 whole = None if None in together else together
             del result[key]
             if whole is not None:
+                silent = {k: v for k, v in result.items() if k in _SILENT}
                 result.clear()
+                result.update(silent)
             options = [self.part(o, path, inside=inside or (bool(beside) and whole is None)) for o in whole or plain]
             options = [option for option in options if option is not False]
             if not options:
