@@ -69,3 +69,22 @@ def check(
     else:
         typer.echo("\n\n".join("\n".join(lines_of(report)) for report in reports))
     raise typer.Exit(0 if all(report.sound for report in reports) else 1)
+
+
+@app.command("xsd")
+def xsd(
+    name: Annotated[str, typer.Argument(help="A schema's name.")],
+    schemas: Folder = None,
+) -> None:
+    """Print the XML Schema (XSD 1.0) of the documents that a schema's answers are as XML."""
+    from dataclasses import replace
+
+    from gristmill.grammar.constraint import constraint_for
+    from gristmill.grammar.xml_spelling import XmlSpelling
+    from gristmill.grammar.xml_xsd import xsd_of
+
+    schema = load_schema(name, load_settings(schemas=schemas).schemas)
+    spelling = constraint_for(replace(schema, options=replace(schema.options, format="xml"))).spelling
+    if not isinstance(spelling, XmlSpelling):
+        raise SetupError(f"schema {name!r} is a class of pydantic-xml with a mapping of its own; it has no XSD here")
+    typer.echo(xsd_of(spelling))

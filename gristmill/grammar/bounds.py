@@ -160,7 +160,8 @@ class _Measure:
 
     def _text(self, node: Text, path: str) -> Size:
         if node.verbatim is not None:
-            self.copied.append(path)
+            if node.max_length is None:
+                self.copied.append(path)
             most = [self.copied_characters] if node.max_length is None else [self.copied_characters, node.max_length]
             return Size(min(most) + 2)
         if node.source.get(LOOSE) and node.pattern is None:

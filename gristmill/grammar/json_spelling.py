@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from gristmill.grammar.dialect import dialect
 from gristmill.grammar.rules import MISSING, Fixed, Known, Rules, literal, verbatim_terminal
 from gristmill.grammar.tree import Anything, Field, Node, Object, Reference, Sequence, Source, Text, Tree, Union
+from gristmill.grammar.verbatim import Verbatim
 
 _spelling = json.JSONEncoder(ensure_ascii=False)
 _strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
@@ -19,6 +20,8 @@ _strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _MARK = "\udead"
 _EXPONENT = re.compile(f'"{_MARK}([^{_MARK}]*){_MARK}"')
 
+_UNIT = r'[^"\\\x00-\x1f\x7f]|\\["\\bfnrt]|\\u[0-9a-f]{4}'
+"""One character of a string, as `json.dumps` and the grammar engine escape it."""
 _KEY = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u[0-9a-f]{4})*"'
 _TRIMMED = r'([^\s\\]|\\["\\])(([^\\]|\\["\\bfnrt]|\\u[0-9a-f]{4})*([^\s\\]|\\["\\]))?'
 """What does not begin or end with white space, in the escapes of `json.dumps`."""
@@ -75,7 +78,7 @@ class JsonSpelling:
             "item_separator": separators[0],
             "key_separator": separators[1],
         }
-        self.relaxed = tree.relaxed
+        self.relaxed = (*tree.relaxed, *_beside_verbatim(tree, tree.root, "$", frozenset()))
 
     def spell(self, value: Any) -> str:
         """A JSON value as the grammar has it.
@@ -157,6 +160,8 @@ class _Writer:
         if run is None:
             # A text without a word has no run of them; nothing can be written here.
             return self.rules.rule('"\\"" /[^\\x00-\\x{10FFFF}]/')
+        if node.min_length > 1 or node.max_length is not None:
+            run = self.rules.terminal(f"{run} & /({_UNIT}){_times(node.min_length, node.max_length)}/")
         return f'"\\"" {run} "\\""'
 
     def _object(self, node: Object, known: Mapping[str, Known]) -> str:
@@ -235,6 +240,22 @@ class _Writer:
             self.rules.define(name, '""')
             self.rules.define(name, self.node(target))
         return name
+
+
+def _beside_verbatim(tree: Tree, node: Node, path: str, seen: frozenset[str]) -> Iterator[str]:
+    """Patterns and formats of verbatim strings, which validation alone enforces."""
+    match node:
+        case Text(verbatim=Verbatim()):
+            yield from (f"{path}: {key} of a verbatim field" for key in ("pattern", "format") if key in node.source)
+        case Reference() if node.name not in seen:
+            yield from _beside_verbatim(tree, tree.definitions[node.name], path, seen | {node.name})
+        case Object():
+            for field in node.fields:
+                yield from _beside_verbatim(tree, field.node, f"{path}.{field.name}", seen)
+        case Sequence() | Union():
+            below = f"{path}[]" if isinstance(node, Sequence) else path
+            for child in tree.children(node):
+                yield from _beside_verbatim(tree, child, below, seen)
 
 
 def _must(field: Field, known: Mapping[str, Known]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from gristmill import SchemaError, Verbatim
 from gristmill.grammar.constraint import Constraint, constraint_for
@@ -121,6 +121,21 @@ def test_a_text_without_words_leaves_optional_fields_out() -> None:
     """Where there is nothing to copy, a field that may be absent is, and one that must be there can't be written."""
     assert accepts(constraint_for(schema_of(Tagged)), " \n ", {})
     assert not accepts(constraint_for(schema_of(Note)), " \n ", {"title": " "})
+
+
+class Short(BaseModel):
+    """A few characters."""
+
+    name: Annotated[str, Verbatim(), Field(min_length=3, max_length=6)]
+
+
+def test_lengths_are_kept() -> None:
+    """They count characters of the value, whatever these look like when escaped."""
+    constraint = constraint_for(schema_of(Short))
+    text = 'an "ox" or "yak" \\"\\" east'
+    for value, fits in (("an", False), ('"ox"', True), ('"yak"', True), ('"ox" or', False), ('\\"\\" e', False)):
+        assert accepts(constraint, text, {"name": value}) is fits, value
+    assert accepts(constraint, text, {"name": '\\"\\"'})
 
 
 def test_verbatim_on_a_number_is_refused() -> None:
