@@ -11,7 +11,7 @@ from gristmill.grammar import absence
 from gristmill.grammar.dialect import FORMATS, LONGEST, LOOSE, LOOSE_FORMATS, steps
 from gristmill.grammar.ending import must_end
 from gristmill.grammar.inlining import LOOKED_UP, NOTES, Inliner
-from gristmill.grammar.merging import kind_of, merged
+from gristmill.grammar.merging import kind_of
 from gristmill.grammar.relaxing import Refuses, relaxed
 from gristmill.grammar.verbatim import KEYWORD
 from gristmill.grammar.widths import width
@@ -120,7 +120,9 @@ class _Closer:
         said = self._looked_up(said, path)
         if "$ref" in said:
             return said
-        said = self.inliner.merged(said, path)
+        said = self._unwound(self.inliner.merged(said, path), path)
+        if "$ref" in said:
+            return said
         if said.get("type") == []:
             raise SchemaError(f"{path}: no value is possible here, its types exclude each other; correct one")
         self._positional(said)
@@ -155,23 +157,36 @@ class _Closer:
     def _leave(self, path: str, what: str) -> None:
         self.notes.append(f"{path}: {what}")
 
-    def _looked_up(self, said: dict[str, Any], path: str, trail: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The part with its reference under `$defs`; with what stands beside it, both in one."""
+    def _looked_up(self, said: dict[str, Any], path: str) -> dict[str, Any]:
+        """The part with its reference under `$defs`; with what stands beside it, both in one. What stands beside a
+        reference that leads back to itself is left to validation."""
         key = next((key for key in LOOKED_UP if key in said), None)
         if key is None:
             return said
         name, target = self.references.target(said[key], path)
         rest = {} if self.draft_7 else {other: value for other, value in said.items() if other not in LOOKED_UP}
-        if rest.keys() - _SILENT and name not in trail and isinstance(target, Mapping):
-            plain = {key: value for key, value in target.items() if key not in NOTES}
-            both = merged(self._looked_up(plain, path, (*trail, name)), rest)
-            if both is not None:
-                return self._looked_up(both, path, (*trail, name))
+        silent = {other: value for other, value in rest.items() if other in _SILENT}
+        if len(silent) < len(rest):
+            written = self.inliner.inlined(said, path)
+            if written is not None:
+                return written
+            if not self.inliner.reaches(target, name):
+                return {"allOf": [{"$ref": said[key]}, rest]}
+            for other in rest.keys() - silent.keys():
+                self._leave(path, other)
         if name not in self.paths:
             self.paths[name] = path
             self._open.append((name, target))
-        reference = {"$ref": f"#/$defs/{name}"}
-        return {"allOf": [reference, rest]} if rest.keys() - _SILENT else {**reference, **rest}
+        return {"$ref": f"#/$defs/{name}", **silent}
+
+    def _unwound(self, said: dict[str, Any], path: str) -> dict[str, Any]:
+        """The part without an `allOf` of what leads back to itself, which the engine can't take beside others."""
+        round_ = [one for one in said.get("allOf", ()) if self.inliner.returns(one, path)]
+        if not round_:
+            return said
+        self._leave(path, "allOf")
+        rest = {key: value for key, value in said.items() if key != "allOf"}
+        return rest or self._looked_up({key: round_[0][key] for key in LOOKED_UP if key in round_[0]}, path)
 
     def _positional(self, said: dict[str, Any]) -> None:
         """Draft 7 has the positional items under `items` and the others under `additionalItems`."""
@@ -230,6 +245,9 @@ class _Closer:
                 together = [self.inliner.with_beside(option, beside, path) for option in plain]
                 whole = None if None in together else together
             del result[key]
+            if beside and whole is None and any(self.inliner.returns(option, path) for option in plain):
+                self._leave(path, key)
+                continue
             if whole is not None:
                 result.clear()
             options = [self.part(o, path, inside=inside or (bool(beside) and whole is None)) for o in whole or plain]
