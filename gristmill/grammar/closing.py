@@ -12,7 +12,7 @@ from gristmill.grammar.dialect import FORMATS, LONGEST, LOOSE, LOOSE_FORMATS, st
 from gristmill.grammar.ending import must_end
 from gristmill.grammar.inlining import LOOKED_UP, NOTES, Inliner
 from gristmill.grammar.merging import kind_of
-from gristmill.grammar.relaxing import Refuses, relaxed
+from gristmill.grammar.relaxing import ImpossibleError, Refuses, relaxed
 from gristmill.grammar.verbatim import KEYWORD
 from gristmill.grammar.widths import width
 from gristmill.references import IN_MAPS, References, is_draft_7
@@ -104,7 +104,7 @@ class _Closer:
         """A part that has to accept something."""
         result = self.part(source, path)
         if result is False:
-            raise SchemaError(f"{path}: no value is possible here (the schema `false`); leave the part out")
+            raise ImpossibleError(f"{path}: no value is possible here (the schema `false`); leave the part out")
         return result
 
     def part(self, source: Any, path: str, *, inside: bool = False) -> dict[str, Any] | Any:
@@ -124,7 +124,7 @@ class _Closer:
         if "$ref" in said:
             return said
         if said.get("type") == []:
-            raise SchemaError(f"{path}: no value is possible here, its types exclude each other; correct one")
+            raise ImpossibleError(f"{path}: no value is possible here, its types exclude each other; correct one")
         self._positional(said)
         self._named_elsewhere(said)
         for key in RELAXED:
@@ -232,7 +232,9 @@ class _Closer:
             if key not in said:
                 continue
             if not said[key]:
-                raise SchemaError(f"{path}: no value is possible here, {key} has no option; add one or leave it out")
+                raise ImpossibleError(
+                    f"{path}: no value is possible here, {key} has no option; add one or leave it out"
+                )
             plain = [
                 {k: v for k, v in option.items() if k not in NOTES} if isinstance(option, Mapping) else option
                 for option in said[key]
@@ -250,16 +252,31 @@ class _Closer:
                 continue
             if whole is not None:
                 result.clear()
-            options = [self.part(o, path, inside=inside or (bool(beside) and whole is None)) for o in whole or plain]
-            options = [option for option in options if option is not False]
+            options = self._options(plain, whole, path, inside or (bool(beside) and whole is None))
             if not options:
-                raise SchemaError(f"{path}: no value is possible here, no option of {key} accepts one")
+                raise ImpossibleError(f"{path}: no value is possible here, no option of {key} accepts one")
             if "anyOf" in result:
                 result["allOf"] = [*result.get("allOf", ()), {"anyOf": options}]
             else:
                 result["anyOf"] = options
             if whole is not None:
                 return
+
+    def _options(self, plain: list[Any], whole: list[Any] | None, path: str, inside: bool) -> list[dict[str, Any]]:
+        """The options made ready, those left out that accept nothing because of what stands beside them."""
+        options = []
+        for option in whole or plain:
+            before = len(self.notes)
+            try:
+                ready = self.part(option, path, inside=inside)
+            except ImpossibleError:
+                if whole is None:
+                    raise
+                del self.notes[before:]
+                continue
+            if ready is not False:
+                options.append(ready)
+        return options
 
     def _values(self, result: dict[str, Any], path: str) -> None:
         """An enumeration without the values that its type excludes, whole numbers as the engine writes them."""
@@ -273,7 +290,7 @@ class _Closer:
             kinds |= {"number"}
         left = [value for value in result["enum"] if not kinds or kind_of(value) in kinds]
         if not left:
-            raise SchemaError(f"{path}: no value is possible here, the enumeration has none; give it some")
+            raise ImpossibleError(f"{path}: no value is possible here, the enumeration has none; give it some")
         result["enum"] = [_whole(value) for value in left]
 
     def _object(self, result: dict[str, Any], path: str, inside: bool) -> None:
@@ -283,13 +300,13 @@ class _Closer:
             for name in [name for name, child in result["properties"].items() if child is False]:
                 del result["properties"][name]
                 if name in required:
-                    raise SchemaError(f"{path}.{name}: required, but its schema `false` accepts nothing; drop one")
+                    raise ImpossibleError(f"{path}.{name}: required, but its schema `false` accepts nothing; drop one")
         if not named or inside:
             return
         unknown = [name for name in required if name not in result.get("properties", {})]
         extra = result.get("additionalProperties", True)
         if unknown and extra is False and "patternProperties" not in result:
-            raise SchemaError(f"{path}: {unknown[0]!r} is required but no property; add it to the properties")
+            raise ImpossibleError(f"{path}: {unknown[0]!r} is required but no property; add it to the properties")
         if "patternProperties" not in result:
             properties = result.setdefault("properties", {})
             properties.update({name: {} if extra is True else copy.deepcopy(extra) for name in unknown})
