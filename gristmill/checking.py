@@ -46,7 +46,9 @@ def check(text: str, finish_reason: FinishReason, schema: Schema, source: Callab
     if REPLACEMENT in text and REPLACEMENT not in source():
         return Fault(FaultCode.MOJIBAKE, "the answer holds a broken character (U+FFFD) that the text does not have")
     try:
-        as_json = text if schema.options.format == "json" else spell(constraint.spelling.read(text))
+        as_json = text if constraint.format == "json" else spell(constraint.spelling.read(text))
+    except ValidationError as error:
+        return _invalid(error)
     except ValueError as error:
         return Fault(FaultCode.INVALID_XML, f"the answer is not the XML of the schema: {error}")
     try:
@@ -61,15 +63,15 @@ def check(text: str, finish_reason: FinishReason, schema: Schema, source: Callab
         # A validator may have put half of a surrogate pair in.
         spelt.encode()
         beside: dict[str, Any] = {}
-        if schema.options.format != "json":
-            beside["format"], spelt = schema.options.format, spell(constraint.spell(value))
+        if constraint.format != "json":
+            beside["format"], spelt = constraint.format, spell(constraint.spell(value))
         spans = Spans()
         if constraint.per_record:
             spans = spans_of(constraint.tree, json.loads(as_json), source())
             beside |= spans.as_json()
         return Accepted(output, spelt, beside, spans)
     except Exception as error:  # noqa: BLE001 - so may a serializer; and JSON has no infinity
-        return _raised(f"writing the answer as {schema.options.format.upper()}", error)
+        return _raised(f"writing the answer as {constraint.format.upper()}", error)
 
 
 def _closed(constraint: Constraint, text: str) -> str | None:

@@ -40,19 +40,19 @@ class Split:
 class Options:
     """How answers of a schema are written and read.
 
-    `format` is what comes out. `absent`: an optional field without a value is left out, or spelt null. `reading`:
-    strings tied to the text are read off it by what the worked examples teach about the model's own states, instead of
-    being written; "auto" does so from eight examples on. `examples_per_prompt`: None puts all worked examples into each
-    prompt (of more than 16, the eight most like the record); a number, so many of those most like it. With `verbatim`
-    False, fields are not tied to the text, whatever they say (to see what that brings). `max_string` is
-    the longest string, in characters, where the field says nothing. `separators` are those between items and behind
-    keys of JSON. `split` allows texts that are too long for the model.
+    `format` is what comes out; None is XML for classes of pydantic-xml and JSON for all others. `absent`: an optional
+    field without a value is left out, or spelt null. `reading`: strings tied to the text are read off it by what the
+    worked examples teach about the model's own states, instead of being written; "auto" does so from eight examples on.
+    `examples_per_prompt`: None puts all worked examples into each prompt (of more than 16, the eight most like the
+    record); a number, so many of those most like it. With `verbatim` False, fields are not tied to the text, whatever
+    they say (to see what that brings). `max_string` is the longest string, in characters, where the field says nothing.
+    `separators` are those between items and behind keys of JSON. `split` allows texts that are too long for the model.
 
     Raises:
         SchemaError: a value that an option can't have.
     """
 
-    format: Literal["json", "xml"] = "json"
+    format: Literal["json", "xml"] | None = None
     absent: Literal["omitted", "null"] = "omitted"
     reading: Literal["auto", "on", "off"] = "auto"
     examples_per_prompt: int | None = None
@@ -63,7 +63,7 @@ class Options:
 
     def __post_init__(self) -> None:
         checks: tuple[tuple[str, bool, str], ...] = (
-            ("format", self.format in ("json", "xml"), '"json" or "xml"'),
+            ("format", self.format in (None, "json", "xml"), '"json" or "xml"'),
             ("absent", self.absent in ("omitted", "null"), '"omitted" or "null"'),
             ("reading", self.reading in ("auto", "on", "off"), '"auto", "on" or "off"'),
             ("examples_per_prompt", _natural(self.examples_per_prompt, 0), "None or a whole number from 0"),

@@ -85,7 +85,9 @@ def _asked(schema: Schema, example: Example) -> str:
 
 @lru_cache(maxsize=64)
 def _system_text(schema: Schema) -> str:
-    lines = [schema.instruction, "", "Answer with one JSON object with these fields:"]
+    as_xml = constraint_for(schema).format == "xml"
+    form = "XML document with these elements" if as_xml else "JSON object with these fields"
+    lines = [schema.instruction, "", f"Answer with one {form}:"]
     definitions = {**schema.json_schema.get("definitions", {}), **schema.json_schema.get("$defs", {})}
     # A recursive class is itself among the definitions.
     lines += _field_lines(_object_in(schema.json_schema, definitions) or {}, definitions, depth=0)

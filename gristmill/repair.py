@@ -57,11 +57,10 @@ def repair_of(constraint: Constraint, candidate: str, fault: Fault) -> Repair | 
     known = _known(constraint.tree, constraint.tree.root, value, wrong)
     if known is None and fault.code is not FaultCode.INVALID:
         return None
-    previous = constraint.spelling.spell(value) if fault.code is FaultCode.INVALID else ""
-    if not previous:
+    if fault.code is not FaultCode.INVALID:
         # A cut or broken answer is no example to show; what stands of it is forced.
         return Repair("", "", known)
-    return Repair(previous, _complaint(fault), known)
+    return Repair(candidate, _complaint(fault), known)
 
 
 def _complaint(fault: Fault) -> str:

@@ -4,16 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from gristmill import Example
+from gristmill import Example, Verbatim
 
 
 class Ticket(BaseModel):
     """Read the support message and fill in the ticket. Copy names, products and numbers as they are written."""
 
-    customer: Annotated[str, Field(max_length=60)] | None = Field(
+    customer: Annotated[str, Verbatim()] | None = Field(
         description="name of the person who writes, null if the message has none"
     )
-    product: Annotated[str, Field(max_length=80)] | None = Field(
+    product: Annotated[str, Verbatim()] | None = Field(
         description="the product the message is about, null if none is named"
     )
     category: Literal["delivery", "billing", "defect", "return", "account", "question", "other"] = Field(
@@ -22,7 +22,7 @@ class Ticket(BaseModel):
     priority: Literal["low", "normal", "high"] = Field(
         description="high if something is urgent or unsafe, low if it can wait, else normal"
     )
-    order_id: Annotated[str, Field(max_length=24)] | None = Field(
+    order_id: Annotated[str, Verbatim()] | None = Field(
         description="the order number as written, null if the message has none"
     )
     refund_requested: bool = Field(description="true if the writer asks for money back")

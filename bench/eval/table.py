@@ -35,7 +35,7 @@ def main() -> None:
     engine = load(options.model)
     restaurant = load_schema("restaurant", HERE / "schemas")
     restaurant = replace(
-        restaurant, examples=examples_from(read_labelled(options.evals / "restaurant_train.jsonl"), restaurant)
+        restaurant, examples=examples_from(read_labelled(options.evals / "restaurant_train.jsonl")[0], restaurant)
     )
     address = load_schema("us_address", HERE / "schemas")
     files = {
@@ -45,7 +45,7 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     best: dict[str, float] = {}
     for name, (schema, folds) in files.items():
-        records = read_labelled(options.evals / f"{name}.jsonl")
+        records, _ = read_labelled(options.evals / f"{name}.jsonl")
         found = evaluate(engine, schema, records, folds=folds).as_json()
         rows[f"{name}, as it comes"] = found
         best[name] = found["f1"]

@@ -60,9 +60,10 @@ def evaluate(
     if examples_per_prompt is not None:
         options = replace(options, examples_per_prompt=examples_per_prompt)
     asked = replace(asked, options=options)
-    records = read_labelled(file)[:limit]
+    records, left_out = read_labelled(file)
+    records = records[:limit]
     if examples is not None:
-        asked = replace(asked, examples=(*asked.examples, *examples_from(read_labelled(examples), asked)))
+        asked = replace(asked, examples=(*asked.examples, *examples_from(read_labelled(examples)[0], asked)))
     engine = load(settings.model, device=settings.device, dtype=settings.dtype, preset=settings.preset)
     found = run(engine, asked, records, folds=folds, preset=settings.preset, attempts=attempts).as_json()
     if output is not None:
@@ -72,6 +73,8 @@ def evaluate(
             raise SetupError(
                 f"the page can't be written to {str(output)!r}: {error.strerror}; give another path"
             ) from error
+    if left_out:
+        typer.echo(f"left out: {left_out} lines of {file.name} that can't be read or have no gold", err=True)
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
         return

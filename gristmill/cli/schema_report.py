@@ -78,14 +78,14 @@ def checked(name: str, folder: Path, preset: Preset, model: str | None = None) -
         texts = [constraint.spell(written(example.output)) for example in schema.examples]
         rate = round(characters_per_token(open_model(model), texts), 2) if texts else rate
     unchecked = list(getattr(schema.model, "unchecked", ()))
-    bounds = bounds_of(constraint.tree, xml=schema.options.format == "xml", copied_characters=schema.options.max_string)
+    bounds = bounds_of(constraint.tree, xml=constraint.format == "xml", copied_characters=schema.options.max_string)
     return SchemaReport(
         name,
         None,
         schema.model.__name__,
         len(schema.examples),
         [f"example {bad.number}, by {bad.by}: {bad.where}" for bad in bad_examples(schema, constraint)],
-        schema.options.format,
+        constraint.format,
         rate,
         model if schema.examples else None,
         schema.options.max_string,

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from gristmill.api import Batcher
 from gristmill.errors import SetupError
 from gristmill.evaluation.score import Score
-from gristmill.faults import Fault
 from gristmill.grammar.constraint import constraint_for
 from gristmill.grammar.tree import Object, Tree, Union
 from gristmill.grammar.tree import Sequence as ListNode
@@ -59,25 +58,26 @@ class Evaluation:
         }
 
 
-def read_labelled(path: Path) -> list[Record]:
-    """The records of a JSONL file, each with `gold`.
+def read_labelled(path: Path) -> tuple[list[Record], int]:
+    """The records of a JSONL file that carry `gold`, and how many lines were left out (without, or unreadable).
 
     Raises:
-        SetupError: the file is not there, or a line can't be read or has no gold.
+        SetupError: the file is not there, or none of its lines has gold.
     """
     if not path.is_file():
         raise SetupError(f"no file {str(path)!r}; give a JSONL file whose lines have text and gold")
-    found = []
+    found, left_out = [], 0
     with path.open("rb") as file:
         for line in read_lines(file, path.stem):
-            if isinstance(line.content, Fault):
-                raise SetupError(f"{path.name}, line {line.number}: {line.content.message}; mend it or take it out")
-            if line.content.gold is None:
-                raise SetupError(f"{path.name}, line {line.number} has no gold object; an evaluation needs one")
-            found.append(line.content)
+            if isinstance(line.content, Record) and line.content.gold is not None:
+                found.append(line.content)
+            else:
+                left_out += 1
     if not found:
-        raise SetupError(f"{path.name} has no records; give a JSONL file whose lines have text and gold")
-    return found
+        raise SetupError(
+            f"none of the {left_out} lines of {path.name} has text and a gold object; give labelled records"
+        )
+    return found, left_out
 
 
 def examples_from(records: Sequence[Record], schema: Schema) -> tuple[Example, ...]:

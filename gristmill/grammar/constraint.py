@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from llguidance import LLMatcher, LLTokenizer
 from pydantic import ValidationError
@@ -14,8 +14,13 @@ from gristmill.grammar.dialect import dialect
 from gristmill.grammar.json_spelling import JsonSpelling, spell_strictly
 from gristmill.grammar.rules import Known, Rules
 from gristmill.grammar.tree import Tree, fitted, tree_of
+from gristmill.grammar.xml_names import brings_mapping, xml_json_schema
+from gristmill.grammar.xml_spelling import XmlSpelling
 from gristmill.references import parts
 from gristmill.schema import Schema, written
+
+if TYPE_CHECKING:
+    from pydantic_xml import BaseXmlModel
 
 
 class Spelling(Protocol):
@@ -42,13 +47,15 @@ class Spelling(Protocol):
 class Constraint:
     """What answers of a schema may look like.
 
-    `per_record`: the grammar depends on the record's text. `relaxed` names, by path, what validation has to enforce.
+    `format` is "json" or "xml". `per_record`: the grammar depends on the record's text. `relaxed` names, by path, what
+    validation has to enforce.
     """
 
     tree: Tree
     spelling: Spelling
     per_record: bool
     relaxed: tuple[str, ...]
+    format: str
 
     def grammar(self, source_text: str, known: Known = None) -> str:
         """The grammar for one record, as `LLMatcher` takes it."""
@@ -68,23 +75,39 @@ def constraint_for(schema: Schema) -> Constraint:
     """
     try:
         _refuse_secrets(schema)
-        tree = tree_of(
-            schema.json_schema,
-            absent=schema.options.absent,
-            max_string=schema.options.max_string,
-            verbatim=schema.options.verbatim,
-            refuses=refuses,
-        )
+        tree, spelling = _spelt(schema)
     except SchemaError as error:
         raise SchemaError(f"schema {schema.name!r}: {error}") from error
-    spelling = JsonSpelling(tree, schema.options.separators)
     refused, notes = LLMatcher.validate_grammar_with_warnings(spelling.grammar("a", None))
     if refused:
         raise SchemaError(
             f"schema {schema.name!r} can't be made a grammar: {notes[0].splitlines()[0]}; change the field's type"
         )
     relaxed = (*spelling.relaxed, *(f"$: {note}" for note in notes))
-    return Constraint(tree, spelling, tree.ties(tree.root), relaxed)
+    return Constraint(tree, spelling, tree.ties(tree.root), relaxed, _format(schema))
+
+
+def _format(schema: Schema) -> str:
+    return schema.options.format or ("xml" if brings_mapping(schema.model) else "json")
+
+
+def _spelt(schema: Schema) -> tuple[Tree, Spelling]:
+    options, as_xml = schema.options, _format(schema) == "xml"
+    tree = tree_of(
+        xml_json_schema(schema.model) if as_xml else schema.json_schema,
+        absent=options.absent,
+        max_string=options.max_string,
+        verbatim=options.verbatim,
+        refuses=refuses,
+    )
+    if not as_xml:
+        return tree, JsonSpelling(tree, options.separators)
+    if brings_mapping(schema.model):
+        # pydantic-xml is an extra: who has such a class has it installed.
+        from gristmill.grammar.xml_model_spelling import ModelSpelling
+
+        return tree, ModelSpelling(cast("type[BaseXmlModel]", schema.model), tree)
+    return tree, XmlSpelling(tree, schema.name)
 
 
 def _refuse_secrets(schema: Schema) -> None:

@@ -45,7 +45,7 @@ def _without_exponents(value: Any) -> Any:
 
 def spell(value: Any) -> str:
     """JSON as prompts, grammar and candidates spell it: `", "` and `": "`, no escapes for letters of any script."""
-    return _spelling.encode(value)
+    return _written(value, _spelling)
 
 
 def spell_strictly(value: Any) -> str:
@@ -54,7 +54,7 @@ def spell_strictly(value: Any) -> str:
     Raises:
         ValueError: the value holds an infinity or what is no number, which JSON has not.
     """
-    return _strict.encode(value)
+    return _written(value, _strict)
 
 
 class JsonSpelling:

@@ -126,6 +126,10 @@ class Tree:
     paths: Mapping[str, str] = field(default_factory=dict)
     capped: tuple[str, ...] = ()
 
+    def node(self, source: Any, path: str) -> Node:
+        """The node of a further schema that refers to this tree's definitions."""
+        return _node(source, path, self.sources)
+
     def resolved(self, node: Node) -> Node:
         """The node itself, or what a chain of references leads to."""
         seen = set()
@@ -199,7 +203,13 @@ def _untied(node: Any) -> Any:
         return [_untied(child) for child in node]
     if not isinstance(node, Mapping):
         return node
-    return {key: _untied(child) for key, child in node.items() if key != KEYWORD}
+    return {
+        key: {name: _untied(sub) for name, sub in child.items()}
+        if key in ("properties", "patternProperties") and isinstance(child, Mapping)
+        else _untied(child)
+        for key, child in node.items()
+        if key != KEYWORD
+    }
 
 
 def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:
@@ -269,7 +279,7 @@ def _anything(source: Source, path: str) -> Anything:
 
 def _constrains(source: Source, key: str) -> bool:
     """Whether a node says more than its alternatives do."""
-    return bool(source.keys() - {key, "type", "x-guidance"}) or ("type" in source and source["type"] != "object")
+    return bool(source.keys() - {key, "type", "x-guidance", "xml"}) or ("type" in source and source["type"] != "object")
 
 
 def _reference(source: Source, path: str, definitions: Mapping[str, Source]) -> Node:

@@ -1,7 +1,7 @@
 """Widths: how long a string can get that matches a pattern."""
 
 import re
-from re import _constants, _parser  # type: ignore[attr-defined] # the parse of a pattern is nowhere else to be had
+from re import _constants, _parser  # the parse of a pattern is nowhere else to be had
 
 
 def width(pattern: str | None) -> int | None:

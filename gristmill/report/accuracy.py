@@ -32,8 +32,8 @@ class Accuracy:
         """Count one record; `output` is as the outbox has it (the text of an XML answer), None where none was
         accepted."""
         self.records += 1
-        if isinstance(output, str) and self._schema.options.format != "json":
-            output = constraint_for(self._schema).spelling.read(output)
+        if isinstance(output, str) and (constraint := constraint_for(self._schema)).format != "json":
+            output = constraint.spelling.read(output)
         if not isinstance(output, Mapping):
             return
         for name in self._fields:

@@ -53,7 +53,7 @@ def test_an_evaluation_by_folds(tmp_path: Path) -> None:
     rows = [{"id": str(i), "text": f"in Town{i}", "gold": {"city": f"Town{i}", "tags": "a"}} for i in range(6)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     engine = FakeEngine(lambda request: json.dumps({"city": request.record.text[3:], "tags": ["b"]}))
-    found = evaluate(Batcher(engine), Schema("place", Place), read_labelled(file), folds=3).as_json()
+    found = evaluate(Batcher(engine), Schema("place", Place), read_labelled(file)[0], folds=3).as_json()
     assert found["records"] == 6
     assert found["fields"]["city"]["f1"] == 1.0
     assert found["fields"]["tags"] == {"exact": 0.0, "f1": 0.0, "right": 0, "wrong": 6, "missed": 6}
@@ -72,9 +72,12 @@ def test_a_file_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="no file"):
         read_labelled(tmp_path / "none.jsonl")
     file = tmp_path / "a.jsonl"
-    file.write_text('{"text": "a"}\n')
-    with pytest.raises(SetupError, match=r"a.jsonl, line 1 has no gold object"):
+    file.write_text('{"text": "a"}\nno json\n')
+    with pytest.raises(SetupError, match=r"none of the 2 lines of a.jsonl has text and a gold object"):
         read_labelled(file)
+    file.write_text('{"text": "a"}\n{"text": "b", "gold": {}}\n')
+    records, left_out = read_labelled(file)
+    assert ([record.text for record in records], left_out) == (["b"], 1)
     file.write_text('{"text": "a", "gold": {"tags": {"x": 1}}}\n')
     with pytest.raises(SetupError, match=r"gold of record 'a:1' does not fit schema 'place': tags"):
-        examples_from(read_labelled(file), Schema("place", Place))
+        examples_from(read_labelled(file)[0], Schema("place", Place))
