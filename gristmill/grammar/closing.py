@@ -137,7 +137,7 @@ class _Closer:
                 result[key] = self._below(key, value, path)
         self._alternatives(said, result, path, inside)
         self._values(result, path)
-        inside = inside or "allOf" in result or ("anyOf" in result and len(result) > 1)
+        inside = inside or "allOf" in result or ("anyOf" in result and len(result.keys() - _SILENT) > 1)
         self._object(result, path, inside)
         if result.get("items") is False and not result.get("prefixItems"):
             result["maxItems"] = 0
@@ -241,7 +241,7 @@ class _Closer:
             ]
             if key == "oneOf" and not self.inliner.apart(plain, path):
                 self._leave(path, "oneOf")
-            beside = {k: v for k, v in said.items() if k not in (key, "x-guidance")}
+            beside = {k: v for k, v in said.items() if k not in (key, "x-guidance", *_SILENT)}
             whole = None
             if beside and not {"anyOf", "oneOf", "allOf"} & beside.keys():
                 together = [self.inliner.with_beside(option, beside, path) for option in plain]
@@ -251,7 +251,9 @@ class _Closer:
                 self._leave(path, key)
                 continue
             if whole is not None:
+                silent = {k: v for k, v in result.items() if k in _SILENT}
                 result.clear()
+                result.update(silent)
             options = self._options(plain, whole, path, inside or (bool(beside) and whole is None))
             if not options:
                 raise ImpossibleError(f"{path}: no value is possible here, no option of {key} accepts one")

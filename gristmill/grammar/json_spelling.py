@@ -27,7 +27,13 @@ _TRIMMED = r'([^\s\\]|\\["\\])(([^\\]|\\["\\bfnrt]|\\u[0-9a-f]{4})*([^\s\\]|\\["
 def _written(value: Any, encoder: json.JSONEncoder) -> str:
     """JSON as the grammar has it: no exponents, since numbers with bounds have none, and no raw U+007F."""
     text = encoder.encode(_without_exponents(value)).replace("\x7f", "\\u007f")
-    return _EXPONENT.sub(lambda mark: format(Decimal(mark[1]), "f"), text) if _MARK in text else text
+    return _EXPONENT.sub(lambda mark: _plain(mark[1]), text) if _MARK in text else text
+
+
+def _plain(number: str) -> str:
+    """A float without its exponent, still a float."""
+    digits = format(Decimal(number), "f")
+    return digits if "." in digits else f"{digits}.0"
 
 
 def _without_exponents(value: Any) -> Any:
