@@ -18,7 +18,7 @@ from gristmill.errors import SchemaError
 from gristmill.json_checks import FORMATS, VALIDATOR_7, VALIDATOR_2020_12
 from gristmill.options import Options
 from gristmill.presets import nearest
-from gristmill.references import DRAFT_7, DRAFT_2020_12, References, parts
+from gristmill.references import DRAFT_7, DRAFT_2020_12, References, parts, refuse_circles
 
 _OWN = ("x-examples", "x-options", "x-prompt")
 _OPTIONS = ("format", "absent", "reading", "examples_per_prompt", "max_string", "verbatim")
@@ -84,6 +84,7 @@ def read_schema_file(path: Path) -> SchemaFile:
             for key in ("$ref", "$dynamicRef"):
                 if key in part:
                     references.target(part[key], place)
+        refuse_circles(document, references)
     except SchemaError as error:
         raise SchemaError(f"schema file {path.name}: {error}") from error
     model = _model(path.stem, document, kind)
@@ -146,8 +147,6 @@ def _examples(path: Path, examples: Any, model: type[JsonModel]) -> Iterator[tup
             first = error.errors(include_url=False, include_context=False)[0]
             place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in ("output", *first["loc"]))
             raise SchemaError(f"{where}{place}: {first['msg']}; correct the example or the schema") from error
-        except RecursionError as error:
-            raise SchemaError(f"{where}: the schema refers to itself without an end; give it a type") from error
 
 
 def _template(path: Path, own: Mapping[str, Any]) -> str:

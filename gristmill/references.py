@@ -113,3 +113,34 @@ class References:
                 name, n = f"{plain}_{n}", n + 1
             self._names[place] = name
         return self._names[place]
+
+
+def refuse_circles(root: Mapping[str, Any], references: References) -> None:
+    """Refuse a schema that refers to itself for one and the same value: checking it would never end.
+
+    Raises:
+        SchemaError: it does; with the path where the circle closes.
+    """
+    done: set[int] = set()
+
+    def walk(node: Any, path: str, above: frozenset[int]) -> None:
+        if not isinstance(node, Mapping) or id(node) in done:
+            return
+        if id(node) in above:
+            raise SchemaError(f"{path}: refers to itself without an end, for the same value; put a field in between")
+        for key, child in node.items():
+            below = above | {id(node)}
+            if key in ("$ref", "$dynamicRef"):
+                walk(references.target(child, path)[1], path, below)
+            elif key in ("allOf", "anyOf", "oneOf"):
+                for one in child:
+                    walk(one, path, below)
+            elif key in ("not", "if", "then", "else"):
+                walk(child, path, below)
+            elif key in ("dependentSchemas", "dependencies"):
+                for one in child.values():
+                    walk(one, path, below)
+        done.add(id(node))
+
+    for path, node in parts(root):
+        walk(node, path, frozenset())

@@ -11,8 +11,8 @@ from gristmill.grammar import absence
 from gristmill.grammar.dialect import FORMATS, LONGEST, LOOSE, LOOSE_FORMATS, steps
 from gristmill.grammar.ending import must_end
 from gristmill.grammar.inlining import LOOKED_UP, NOTES, Inliner
-from gristmill.grammar.merging import kind_of, merged
-from gristmill.grammar.relaxing import Refuses, relaxed
+from gristmill.grammar.merging import kind_of
+from gristmill.grammar.relaxing import ImpossibleError, Refuses, relaxed
 from gristmill.grammar.verbatim import KEYWORD
 from gristmill.grammar.widths import width
 from gristmill.references import IN_MAPS, References, is_draft_7
@@ -104,7 +104,7 @@ class _Closer:
         """A part that has to accept something."""
         result = self.part(source, path)
         if result is False:
-            raise SchemaError(f"{path}: no value is possible here (the schema `false`); leave the part out")
+            raise ImpossibleError(f"{path}: no value is possible here (the schema `false`); leave the part out")
         return result
 
     def part(self, source: Any, path: str, *, inside: bool = False) -> dict[str, Any] | Any:
@@ -120,9 +120,11 @@ class _Closer:
         said = self._looked_up(said, path)
         if "$ref" in said:
             return said
-        said = self.inliner.merged(said, path)
+        said = self._unwound(self.inliner.merged(said, path), path)
+        if "$ref" in said:
+            return said
         if said.get("type") == []:
-            raise SchemaError(f"{path}: no value is possible here, its types exclude each other; correct one")
+            raise ImpossibleError(f"{path}: no value is possible here, its types exclude each other; correct one")
         self._positional(said)
         self._named_elsewhere(said)
         for key in RELAXED:
@@ -135,7 +137,7 @@ class _Closer:
                 result[key] = self._below(key, value, path)
         self._alternatives(said, result, path, inside)
         self._values(result, path)
-        inside = inside or "allOf" in result or ("anyOf" in result and len(result) > 1)
+        inside = inside or "allOf" in result or ("anyOf" in result and len(result.keys() - _SILENT) > 1)
         self._object(result, path, inside)
         if result.get("items") is False and not result.get("prefixItems"):
             result["maxItems"] = 0
@@ -155,23 +157,36 @@ class _Closer:
     def _leave(self, path: str, what: str) -> None:
         self.notes.append(f"{path}: {what}")
 
-    def _looked_up(self, said: dict[str, Any], path: str, trail: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The part with its reference under `$defs`; with what stands beside it, both in one."""
+    def _looked_up(self, said: dict[str, Any], path: str) -> dict[str, Any]:
+        """The part with its reference under `$defs`; with what stands beside it, both in one. What stands beside a
+        reference that leads back to itself is left to validation."""
         key = next((key for key in LOOKED_UP if key in said), None)
         if key is None:
             return said
         name, target = self.references.target(said[key], path)
         rest = {} if self.draft_7 else {other: value for other, value in said.items() if other not in LOOKED_UP}
-        if rest.keys() - _SILENT and name not in trail and isinstance(target, Mapping):
-            plain = {key: value for key, value in target.items() if key not in NOTES}
-            both = merged(self._looked_up(plain, path, (*trail, name)), rest)
-            if both is not None:
-                return self._looked_up(both, path, (*trail, name))
+        silent = {other: value for other, value in rest.items() if other in _SILENT}
+        if len(silent) < len(rest):
+            written = self.inliner.inlined(said, path)
+            if written is not None:
+                return written
+            if not self.inliner.reaches(target, name):
+                return {"allOf": [{"$ref": said[key]}, rest]}
+            for other in rest.keys() - silent.keys():
+                self._leave(path, other)
         if name not in self.paths:
             self.paths[name] = path
             self._open.append((name, target))
-        reference = {"$ref": f"#/$defs/{name}"}
-        return {"allOf": [reference, rest]} if rest.keys() - _SILENT else {**reference, **rest}
+        return {"$ref": f"#/$defs/{name}", **silent}
+
+    def _unwound(self, said: dict[str, Any], path: str) -> dict[str, Any]:
+        """The part without an `allOf` of what leads back to itself, which the engine can't take beside others."""
+        round_ = [one for one in said.get("allOf", ()) if self.inliner.returns(one, path)]
+        if not round_:
+            return said
+        self._leave(path, "allOf")
+        rest = {key: value for key, value in said.items() if key != "allOf"}
+        return rest or self._looked_up({key: round_[0][key] for key in LOOKED_UP if key in round_[0]}, path)
 
     def _positional(self, said: dict[str, Any]) -> None:
         """Draft 7 has the positional items under `items` and the others under `additionalItems`."""
@@ -217,7 +232,9 @@ class _Closer:
             if key not in said:
                 continue
             if not said[key]:
-                raise SchemaError(f"{path}: no value is possible here, {key} has no option; add one or leave it out")
+                raise ImpossibleError(
+                    f"{path}: no value is possible here, {key} has no option; add one or leave it out"
+                )
             plain = [
                 {k: v for k, v in option.items() if k not in NOTES} if isinstance(option, Mapping) else option
                 for option in said[key]
@@ -230,20 +247,38 @@ class _Closer:
                 together = [self.inliner.with_beside(option, beside, path) for option in plain]
                 whole = None if None in together else together
             del result[key]
+            if beside and whole is None and any(self.inliner.returns(option, path) for option in plain):
+                self._leave(path, key)
+                continue
             if whole is not None:
                 silent = {k: v for k, v in result.items() if k in _SILENT}
                 result.clear()
                 result.update(silent)
-            options = [self.part(o, path, inside=inside or (bool(beside) and whole is None)) for o in whole or plain]
-            options = [option for option in options if option is not False]
+            options = self._options(plain, whole, path, inside or (bool(beside) and whole is None))
             if not options:
-                raise SchemaError(f"{path}: no value is possible here, no option of {key} accepts one")
+                raise ImpossibleError(f"{path}: no value is possible here, no option of {key} accepts one")
             if "anyOf" in result:
                 result["allOf"] = [*result.get("allOf", ()), {"anyOf": options}]
             else:
                 result["anyOf"] = options
             if whole is not None:
                 return
+
+    def _options(self, plain: list[Any], whole: list[Any] | None, path: str, inside: bool) -> list[dict[str, Any]]:
+        """The options made ready, those left out that accept nothing because of what stands beside them."""
+        options = []
+        for option in whole or plain:
+            before = len(self.notes)
+            try:
+                ready = self.part(option, path, inside=inside)
+            except ImpossibleError:
+                if whole is None:
+                    raise
+                del self.notes[before:]
+                continue
+            if ready is not False:
+                options.append(ready)
+        return options
 
     def _values(self, result: dict[str, Any], path: str) -> None:
         """An enumeration without the values that its type excludes, whole numbers as the engine writes them."""
@@ -257,7 +292,7 @@ class _Closer:
             kinds |= {"number"}
         left = [value for value in result["enum"] if not kinds or kind_of(value) in kinds]
         if not left:
-            raise SchemaError(f"{path}: no value is possible here, the enumeration has none; give it some")
+            raise ImpossibleError(f"{path}: no value is possible here, the enumeration has none; give it some")
         result["enum"] = [_whole(value) for value in left]
 
     def _object(self, result: dict[str, Any], path: str, inside: bool) -> None:
@@ -267,13 +302,13 @@ class _Closer:
             for name in [name for name, child in result["properties"].items() if child is False]:
                 del result["properties"][name]
                 if name in required:
-                    raise SchemaError(f"{path}.{name}: required, but its schema `false` accepts nothing; drop one")
+                    raise ImpossibleError(f"{path}.{name}: required, but its schema `false` accepts nothing; drop one")
         if not named or inside:
             return
         unknown = [name for name in required if name not in result.get("properties", {})]
         extra = result.get("additionalProperties", True)
         if unknown and extra is False and "patternProperties" not in result:
-            raise SchemaError(f"{path}: {unknown[0]!r} is required but no property; add it to the properties")
+            raise ImpossibleError(f"{path}: {unknown[0]!r} is required but no property; add it to the properties")
         if "patternProperties" not in result:
             properties = result.setdefault("properties", {})
             properties.update({name: {} if extra is True else copy.deepcopy(extra) for name in unknown})

@@ -62,19 +62,28 @@ class Inliner:
                 return None
             said = both
         # One that contains itself can't be written out.
-        return None if seen and any(self._reaches(said, name) for name in seen) else said
+        return None if seen and any(self.reaches(said, name) for name in seen) else said
 
-    def _reaches(self, node: Any, name: str, trail: frozenset[str] = frozenset()) -> bool:
+    def reaches(self, node: Any, name: str, trail: frozenset[str] = frozenset()) -> bool:
+        """Whether a part refers, by whatever way, to what has that name."""
         if isinstance(node, list | tuple):
-            return any(self._reaches(child, name, trail) for child in node)
+            return any(self.reaches(child, name, trail) for child in node)
         if not isinstance(node, Mapping):
             return False
         for key in LOOKED_UP:
             if isinstance(node.get(key), str):
                 found, target = self._references.target(node[key], "$")
-                if found == name or (found not in trail and self._reaches(target, name, trail | {found})):
+                if found == name or (found not in trail and self.reaches(target, name, trail | {found})):
                     return True
-        return any(self._reaches(child, name, trail) for key, child in node.items() if key not in _VALUES)
+        return any(self.reaches(child, name, trail) for key, child in node.items() if key not in _VALUES)
+
+    def returns(self, option: Any, path: str) -> bool:
+        """Whether a part is a reference to what refers back to itself."""
+        key = next((key for key in LOOKED_UP if key in option), None) if isinstance(option, Mapping) else None
+        if key is None:
+            return False
+        name, target = self._references.target(option[key], path)
+        return self.reaches(target, name)
 
     def with_beside(self, option: Any, beside: dict[str, Any], path: str) -> dict[str, Any] | None:
         """An option of an `anyOf` with what stands beside that; None where it can't be written."""
@@ -86,7 +95,9 @@ class Inliner:
         found = [self.inlined(option, path) if isinstance(option, Mapping) else None for option in options]
         # One that leads back to itself is as good as its own first level here.
         level = [
-            self._references.target(option["$ref"], path)[1] if one is None and "$ref" in option else one
+            self._references.target(option["$ref"], path)[1]
+            if one is None and isinstance(option, Mapping) and "$ref" in option
+            else one
             for one, option in zip(found, options, strict=True)
         ]
         return all(

@@ -7,6 +7,11 @@ from typing import Any
 
 from gristmill.errors import SchemaError
 
+
+class ImpossibleError(SchemaError):
+    """No value can fit a part of a schema."""
+
+
 Refuses = Callable[[Mapping[str, Any]], str | None]
 """Says what the grammar engine has against a schema (in its own words), or None where it takes it."""
 
@@ -27,7 +32,8 @@ def relaxed(
     `capped` says that the part's `maxLength` is no own of it.
 
     Raises:
-        SchemaError: no value can fit the part, or nothing that is dropped makes the engine take it.
+        ImpossibleError: no value can fit the part.
+        SchemaError: nothing that is dropped makes the engine take it.
     """
     if not _RISKY & node.keys():
         return node
@@ -44,7 +50,7 @@ def relaxed(
         keywords = ", ".join(
             f"{key} {json.dumps(node[key], ensure_ascii=False)}"[:80] for key in _DROPPED if key in node
         )
-        raise SchemaError(f"{path}: no value is possible here: {said} ({keywords}); correct one of them")
+        raise ImpossibleError(f"{path}: no value is possible here: {said} ({keywords}); correct one of them")
     there = [key for key in _DROPPED if key in node]
     for count in (1, 2, len(there)):
         for keys in combinations(there, count):

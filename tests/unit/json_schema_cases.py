@@ -140,6 +140,13 @@ CASES = [
         [{"a": "x"}, {"b": "x"}],
         [{}],
     ),
+    Case(
+        "anyOf (options that others exclude)",
+        BOTH,
+        {"allOf": [TEXT, {"anyOf": [{"minLength": 2}, {"type": "array"}, {"enum": [1, "a"]}]}]},
+        ["ab", "a"],
+        ["", "b", 1, []],
+    ),
     Case("oneOf (apart)", BOTH, {"oneOf": [WHOLE, TEXT]}, [1, "a"], [None]),
     Case("oneOf (overlapping)", BOTH, {"oneOf": [WHOLE, {"type": "number", "minimum": 5}]}, [1, 5.5], [6, 1.5]),
     Case("not", BOTH, {"type": "integer", "not": {"multipleOf": 2}}, [1], [2]),

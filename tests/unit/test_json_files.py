@@ -158,7 +158,8 @@ def test_a_file_is_run_like_a_class(order: Path, pipeline: Pipeline, drop: Any) 
             '{"type": "array", "items": {"type": "string"}, "x-examples": [{"text": "x", "output": ["a", 1]}]}',
             r'x-examples\[0\].output\[1\]: Must satisfy type "string"; correct the example or the schema',
         ),
-        ('{"$ref": "#", "x-examples": [{"text": "x", "output": 1}]}', "refers to itself without an end"),
+        ('{"$ref": "#"}', r"bad.json: \$: refers to itself without an end, for the same value; put a field in between"),
+        ('{"properties": {"a": {"not": {"$ref": "#/properties/a"}}}}', r"\$.a: refers to itself without an end"),
         (
             '{"type": "object", "properties": {"x": {"$ref": "#"}}, "required": ["x"]}',
             r"\$.x: 'root' always holds another of its kind",
