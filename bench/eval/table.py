@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--evals", type=Path, default=EVALS, help="the folder of labelled texts")
     parser.add_argument("--model", default=None)
     parser.add_argument("--quick", action="store_true", help="the default configurations only")
-    parser.add_argument("--limit", type=int, default=50, help="records for each of the other configurations")
+    parser.add_argument("--limit", type=int, default=30, help="records for each of the other configurations")
     parser.add_argument("--output", type=Path, default=None, help="write a page here too")
     options = parser.parse_args()
     if not options.evals.is_dir():

@@ -80,8 +80,8 @@ def xsd(
     from dataclasses import replace
 
     from gristmill.grammar.constraint import constraint_for
-    from gristmill.grammar.xml_spelling import XmlSpelling
-    from gristmill.grammar.xml_xsd import xsd_of
+    from gristmill.grammar.xml.spelling import XmlSpelling
+    from gristmill.grammar.xml.xsd import xsd_of
 
     schema = load_schema(name, load_settings(schemas=schemas).schemas)
     spelling = constraint_for(replace(schema, options=replace(schema.options, format="xml"))).spelling

@@ -7,7 +7,8 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from gristmill.grammar.dialect import LONGEST, LOOSE, LOOSE_FORMATS
+from gristmill.grammar.closing.dialect import LONGEST, LOOSE, LOOSE_FORMATS
+from gristmill.grammar.closing.widths import width
 from gristmill.grammar.tree import (
     Anything,
     Boolean,
@@ -22,7 +23,6 @@ from gristmill.grammar.tree import (
     Tree,
     Union,
 )
-from gristmill.grammar.widths import width
 
 CHARACTERS_PER_TOKEN = 2.4
 """Characters that a token of an answer has where no tokenizer says, brackets and quotes included: that of the embedded

@@ -10,12 +10,12 @@ from llguidance import LLMatcher, LLTokenizer
 from pydantic import ValidationError
 
 from gristmill.errors import SchemaError
-from gristmill.grammar.dialect import dialect
+from gristmill.grammar.closing.dialect import dialect
 from gristmill.grammar.json_spelling import JsonSpelling, spell_strictly
 from gristmill.grammar.rules import Known, Rules
 from gristmill.grammar.tree import Tree, fitted, tree_of
-from gristmill.grammar.xml_names import brings_mapping, xml_json_schema
-from gristmill.grammar.xml_spelling import XmlSpelling
+from gristmill.grammar.xml.names import brings_mapping, xml_json_schema
+from gristmill.grammar.xml.spelling import XmlSpelling
 from gristmill.references import parts
 from gristmill.schema import Schema, written
 
@@ -104,7 +104,7 @@ def _spelt(schema: Schema) -> tuple[Tree, Spelling]:
         return tree, JsonSpelling(tree, options.separators)
     if brings_mapping(schema.model):
         # pydantic-xml is an extra: who has such a class has it installed.
-        from gristmill.grammar.xml_model_spelling import ModelSpelling
+        from gristmill.grammar.xml.model_spelling import ModelSpelling
 
         return tree, ModelSpelling(cast("type[BaseXmlModel]", schema.model), tree)
     return tree, XmlSpelling(tree, schema.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from gristmill.grammar.dialect import dialect
+from gristmill.grammar.closing.dialect import dialect
 from gristmill.grammar.rules import MISSING, Fixed, Known, Rules, literal, verbatim_terminal
 from gristmill.grammar.tree import Anything, Field, Node, Object, Reference, Sequence, Source, Text, Tree, Union
 from gristmill.grammar.verbatim import Verbatim

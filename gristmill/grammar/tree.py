@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill.errors import SchemaError
-from gristmill.grammar.closing import closed
-from gristmill.grammar.merging import same
-from gristmill.grammar.relaxing import Refuses
+from gristmill.grammar.closing.closer import closed
+from gristmill.grammar.closing.merging import same
+from gristmill.grammar.closing.relaxing import Refuses
 from gristmill.grammar.verbatim import KEYWORD, Verbatim
 from gristmill.references import parts
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from gristmill import Example, Options, Verbatim
 from gristmill.cli.schema_report import checked, lines_of
 from gristmill.grammar.bounds import bounds_of
+from gristmill.grammar.closing.widths import width
 from gristmill.grammar.constraint import bad_examples, constraint_for
-from gristmill.grammar.widths import width
 from gristmill.presets import get_preset
 from gristmill.schema import Schema
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from gristmill.grammar.json_spelling import JsonSpelling
 from gristmill.grammar.tree import tree_of
-from gristmill.grammar.xml_names import xml_json_schema
+from gristmill.grammar.xml.names import xml_json_schema
 from tests.unit.test_xml_round_trips import SCHEMAS, TEXT
 from tests.unit.xml_values import accepts, matcher_of, values
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from gristmill.grammar.tree import tree_of
-from gristmill.grammar.xml_names import Xml, xml_json_schema
-from gristmill.grammar.xml_spelling import XmlSpelling
+from gristmill.grammar.xml.names import Xml, xml_json_schema
+from gristmill.grammar.xml.spelling import XmlSpelling
 
 PAGE = (Path(__file__).parents[2] / "docs" / "xml.md").read_text(encoding="utf-8")
 

@@ -14,8 +14,8 @@ from gristmill.errors import SchemaError
 from gristmill.grammar.rules import MISSING, Fixed
 from gristmill.grammar.tree import tree_of
 from gristmill.grammar.verbatim import Verbatim
-from gristmill.grammar.xml_model_spelling import ModelSpelling
-from gristmill.grammar.xml_names import brings_mapping, xml_json_schema
+from gristmill.grammar.xml.model_spelling import ModelSpelling
+from gristmill.grammar.xml.names import brings_mapping, xml_json_schema
 from tests.unit.test_xml_round_trips import Street
 from tests.unit.xml_values import accepts, matcher_of, same, values
 

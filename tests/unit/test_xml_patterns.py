@@ -9,11 +9,11 @@ from llguidance import LLMatcher
 from xmlschema import XMLSchema10
 
 from gristmill.grammar.tree import Text
-from gristmill.grammar.xml_formats import FORMATS
-from gristmill.grammar.xml_grammar import GrammarBuilder
-from gristmill.grammar.xml_layout import Layout, Leaf, Part, Place, Record, Slot
-from gristmill.grammar.xml_pattern import Schema, Unsayable, translate
-from gristmill.grammar.xml_text import ATTRIBUTE, CONTENT
+from gristmill.grammar.xml.formats import FORMATS
+from gristmill.grammar.xml.grammar import GrammarBuilder
+from gristmill.grammar.xml.layout import Layout, Leaf, Part, Place, Record, Slot
+from gristmill.grammar.xml.pattern import Schema, Unsayable, translate
+from gristmill.grammar.xml.text import ATTRIBUTE, CONTENT
 from tests.unit.xml_values import accepts, matcher_of
 
 PATTERNS = [

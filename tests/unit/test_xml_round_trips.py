@@ -15,10 +15,10 @@ from xmlschema import XMLSchema10
 
 from gristmill.grammar.tree import tree_of
 from gristmill.grammar.verbatim import Verbatim
-from gristmill.grammar.xml_names import Xml, xml_json_schema
-from gristmill.grammar.xml_reading import Element, parse
-from gristmill.grammar.xml_spelling import XmlSpelling
-from gristmill.grammar.xml_xsd import xsd_of
+from gristmill.grammar.xml.names import Xml, xml_json_schema
+from gristmill.grammar.xml.reading import Element, parse
+from gristmill.grammar.xml.spelling import XmlSpelling
+from gristmill.grammar.xml.xsd import xsd_of
 from tests.unit.xml_values import accepts, matcher_of, same, values, walk
 
 TEXT = 'Ada said: "x < y & z > w"\n\tto Bob\'s 漢字カナ 🙂 — twice; 5 times,\r\n«]]>» &amp; ünï \x01 end.'

@@ -10,9 +10,9 @@ from xmlschema import XMLSchema10
 
 from gristmill.errors import SchemaError
 from gristmill.grammar.tree import tree_of
-from gristmill.grammar.xml_names import Xml, xml_json_schema
-from gristmill.grammar.xml_spelling import XmlSpelling
-from gristmill.grammar.xml_xsd import xsd_of
+from gristmill.grammar.xml.names import Xml, xml_json_schema
+from gristmill.grammar.xml.spelling import XmlSpelling
+from gristmill.grammar.xml.xsd import xsd_of
 from tests.unit.xml_values import accepts, matcher_of
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill.grammar.xml_layout import Content, Items, Layout, Leaf, Named, Part, Place, Record, Slot, Variant
-from gristmill.grammar.xml_leaf import spell_leaf
-from gristmill.grammar.xml_text import ATTRIBUTE, CONTENT, NIL
+from gristmill.grammar.xml.layout import Content, Items, Layout, Leaf, Named, Part, Place, Record, Slot, Variant
+from gristmill.grammar.xml.leaf import spell_leaf
+from gristmill.grammar.xml.text import ATTRIBUTE, CONTENT, NIL
 
 
 class Writer:

@@ -4,13 +4,13 @@ from typing import Any
 
 from gristmill.grammar.rules import Known, literal
 from gristmill.grammar.tree import Tree
-from gristmill.grammar.xml_grammar import GrammarBuilder
-from gristmill.grammar.xml_layout import Layout, slots_of
-from gristmill.grammar.xml_partial import partial_value
-from gristmill.grammar.xml_planning import plan
-from gristmill.grammar.xml_reading import Reader
-from gristmill.grammar.xml_text import NAMESPACE, check_name
-from gristmill.grammar.xml_writing import Writer
+from gristmill.grammar.xml.grammar import GrammarBuilder
+from gristmill.grammar.xml.layout import Layout, slots_of
+from gristmill.grammar.xml.partial import partial_value
+from gristmill.grammar.xml.planning import plan
+from gristmill.grammar.xml.reading import Reader
+from gristmill.grammar.xml.text import NAMESPACE, check_name
+from gristmill.grammar.xml.writing import Writer
 
 
 class XmlSpelling:

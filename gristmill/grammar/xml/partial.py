@@ -3,9 +3,9 @@
 from typing import Any
 
 from gristmill.grammar.tree import Text
-from gristmill.grammar.xml_layout import Items, Layout, Leaf, Part, Place, Record, Slot, Variant
-from gristmill.grammar.xml_leaf import read_leaf
-from gristmill.grammar.xml_reading import Element, Reader, parse, without_namespaces
+from gristmill.grammar.xml.layout import Items, Layout, Leaf, Part, Place, Record, Slot, Variant
+from gristmill.grammar.xml.leaf import read_leaf
+from gristmill.grammar.xml.reading import Element, Reader, parse, without_namespaces
 
 
 class _Nothing(Exception):  # noqa: N818 - an answer, not an error

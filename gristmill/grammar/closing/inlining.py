@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill.grammar.merging import disjoint
-from gristmill.grammar.merging import merged as together
+from gristmill.grammar.closing.merging import disjoint
+from gristmill.grammar.closing.merging import merged as together
 from gristmill.references import References
 
 Source = Mapping[str, Any]

@@ -12,9 +12,9 @@ from pydantic_xml.serializers.serializer import Serializer
 
 from gristmill.errors import SchemaError
 from gristmill.grammar.tree import Choice, Field, Node, Object, Sequence, Tree
-from gristmill.grammar.xml_layout import Layout, Leaf, Named, Part, Place, Record, Slot
-from gristmill.grammar.xml_leaf import spell_leaf
-from gristmill.grammar.xml_planning import Planner
+from gristmill.grammar.xml.layout import Layout, Leaf, Named, Part, Place, Record, Slot
+from gristmill.grammar.xml.leaf import spell_leaf
+from gristmill.grammar.xml.planning import Planner
 
 Path = str
 

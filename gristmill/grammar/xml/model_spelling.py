@@ -10,11 +10,11 @@ from pydantic_xml.errors import BaseError
 
 from gristmill.grammar.rules import Known, literal
 from gristmill.grammar.tree import Tree
-from gristmill.grammar.xml_grammar import GrammarBuilder
-from gristmill.grammar.xml_models import Names, plan_model
-from gristmill.grammar.xml_partial import partial_value
-from gristmill.grammar.xml_reading import parse
-from gristmill.grammar.xml_text import ATTRIBUTE, CONTENT
+from gristmill.grammar.xml.grammar import GrammarBuilder
+from gristmill.grammar.xml.models import Names, plan_model
+from gristmill.grammar.xml.partial import partial_value
+from gristmill.grammar.xml.reading import parse
+from gristmill.grammar.xml.text import ATTRIBUTE, CONTENT
 
 
 class ModelSpelling:

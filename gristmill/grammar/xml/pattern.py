@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Protocol
 
-from gristmill.grammar.xml_text import CONTENT, Place
+from gristmill.grammar.xml.text import CONTENT, Place
 
 _CLASSES = {
     kinds.CATEGORY_DIGIT: ("0-9", r"\p{Nd}"),

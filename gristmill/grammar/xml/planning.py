@@ -21,10 +21,10 @@ from gristmill.grammar.tree import (
     Tree,
     Union,
 )
-from gristmill.grammar.xml_layout import Items, Layout, Leaf, LeafNode, Named, Part, Place, Record, Slot, Variant
-from gristmill.grammar.xml_leaf import leaf_relaxed, may_be_mistaken
-from gristmill.grammar.xml_names import KEYWORD
-from gristmill.grammar.xml_text import check_name
+from gristmill.grammar.xml.layout import Items, Layout, Leaf, LeafNode, Named, Part, Place, Record, Slot, Variant
+from gristmill.grammar.xml.leaf import leaf_relaxed, may_be_mistaken
+from gristmill.grammar.xml.names import KEYWORD
+from gristmill.grammar.xml.text import check_name
 
 ANY = "\x00any"
 """The name of the definition for a part of which the schema says nothing."""

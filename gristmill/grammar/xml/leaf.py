@@ -8,10 +8,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gristmill.grammar.tree import Boolean, Choice, Number, Text
-from gristmill.grammar.xml_formats import FORMATS
-from gristmill.grammar.xml_layout import LeafNode
-from gristmill.grammar.xml_names import DECIMAL
-from gristmill.grammar.xml_pattern import Unsayable, check_pattern
+from gristmill.grammar.xml.formats import FORMATS
+from gristmill.grammar.xml.layout import LeafNode
+from gristmill.grammar.xml.names import DECIMAL
+from gristmill.grammar.xml.pattern import Unsayable, check_pattern
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")

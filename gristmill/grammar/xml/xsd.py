@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from xml.sax.saxutils import quoteattr
 
 from gristmill.grammar.tree import Boolean, Choice, Number, Text
-from gristmill.grammar.xml_formats import FORMATS
-from gristmill.grammar.xml_layout import (
+from gristmill.grammar.xml.formats import FORMATS
+from gristmill.grammar.xml.layout import (
     Content,
     Items,
     Layout,
@@ -20,10 +20,10 @@ from gristmill.grammar.xml_layout import (
     Variant,
     slots_of,
 )
-from gristmill.grammar.xml_leaf import spell_leaf
-from gristmill.grammar.xml_names import DECIMAL
-from gristmill.grammar.xml_pattern import Schema, Unsayable, translate
-from gristmill.grammar.xml_spelling import XmlSpelling
+from gristmill.grammar.xml.leaf import spell_leaf
+from gristmill.grammar.xml.names import DECIMAL
+from gristmill.grammar.xml.pattern import Schema, Unsayable, translate
+from gristmill.grammar.xml.spelling import XmlSpelling
 
 _TYPES = {"date": "xs:date", "time": "xs:time", "date-time": "xs:dateTime", "duration": "xs:duration"}
 _FACETS = {

@@ -7,8 +7,8 @@ from typing import Any
 from gristmill.grammar.rules import MISSING, Fixed, Known, Rules, literal, verbatim_terminal
 from gristmill.grammar.tree import Boolean, Choice, Number, Text
 from gristmill.grammar.verbatim import Verbatim, words_of
-from gristmill.grammar.xml_formats import FORMATS
-from gristmill.grammar.xml_layout import (
+from gristmill.grammar.xml.formats import FORMATS
+from gristmill.grammar.xml.layout import (
     Content,
     Items,
     Layout,
@@ -21,12 +21,12 @@ from gristmill.grammar.xml_layout import (
     Slot,
     Variant,
 )
-from gristmill.grammar.xml_leaf import BOUNDS, may_be_empty, spell_leaf
-from gristmill.grammar.xml_names import DECIMAL
-from gristmill.grammar.xml_pattern import Unsayable, Written, translate
-from gristmill.grammar.xml_text import ATTRIBUTE, CONTENT, ILLEGAL, NIL, speakable
-from gristmill.grammar.xml_text import Place as Escapes
-from gristmill.grammar.xml_writing import Writer
+from gristmill.grammar.xml.leaf import BOUNDS, may_be_empty, spell_leaf
+from gristmill.grammar.xml.names import DECIMAL
+from gristmill.grammar.xml.pattern import Unsayable, Written, translate
+from gristmill.grammar.xml.text import ATTRIBUTE, CONTENT, ILLEGAL, NIL, speakable
+from gristmill.grammar.xml.text import Place as Escapes
+from gristmill.grammar.xml.writing import Writer
 
 _INTEGER = r"(?:0|-?[1-9][0-9]*)"
 # The exponents that a double can have, with two digits at least.

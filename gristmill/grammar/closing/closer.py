@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill.errors import SchemaError
-from gristmill.grammar import absence
-from gristmill.grammar.dialect import FORMATS, LONGEST, LOOSE, LOOSE_FORMATS, steps
-from gristmill.grammar.ending import must_end
-from gristmill.grammar.inlining import LOOKED_UP, NOTES, Inliner
-from gristmill.grammar.merging import kind_of
-from gristmill.grammar.relaxing import ImpossibleError, Refuses, relaxed
+from gristmill.grammar.closing import absence
+from gristmill.grammar.closing.dialect import FORMATS, LONGEST, LOOSE, LOOSE_FORMATS, steps
+from gristmill.grammar.closing.ending import must_end
+from gristmill.grammar.closing.inlining import LOOKED_UP, NOTES, Inliner
+from gristmill.grammar.closing.merging import kind_of
+from gristmill.grammar.closing.relaxing import ImpossibleError, Refuses, relaxed
+from gristmill.grammar.closing.widths import width
 from gristmill.grammar.verbatim import KEYWORD
-from gristmill.grammar.widths import width
 from gristmill.references import IN_MAPS, References, is_draft_7
 
 Source = Mapping[str, Any]

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
 
-from gristmill.grammar.xml_layout import Content, Items, Layout, Leaf, Named, Part, Place, Record, Slot, Variant
-from gristmill.grammar.xml_leaf import read_leaf
+from gristmill.grammar.xml.layout import Content, Items, Layout, Leaf, Named, Part, Place, Record, Slot, Variant
+from gristmill.grammar.xml.leaf import read_leaf
 
 DEEPEST = 200
 """Elements in elements that are read; a document with more is refused."""

@@ -1,0 +1,1 @@
+"""XML: the second spelling of the tree, with its names, its XSD and the way back."""
