@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export DO_NOT_TRACK = 1
 
-.PHONY: run test test-slow test-fast lint bench bench-pipeline serve install clean
+.PHONY: run test test-slow test-fast lint eval bench bench-pipeline serve install clean
 
 install: $(INSTALLED)
 

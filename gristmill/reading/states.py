@@ -62,13 +62,13 @@ def word_states(texts: Sequence[str], source: States, tokenizer: Any, layers: Se
         vectors: list[Tensor | None] = [None] * len(places)
         depth_of = [-1] * len(places)
         for window in each:
-            states = next(found)
+            states = next(found).cpu()
             for at, (word, tokens) in enumerate(window.words):
                 # Of two windows that hold a word, the one in whose middle it is knows more about it.
                 depth = min(at, len(window.words) - 1 - at)
                 if depth > depth_of[word]:
                     depth_of[word] = depth
-                    vectors[word] = states[tokens].mean(0).cpu()
+                    vectors[word] = states[tokens].mean(0)
         known = [vector for vector in vectors if vector is not None]
         stacked = torch.stack(known) if known else torch.zeros((0, 1))
         result.append(WordStates(words, places, stacked, sum(len(window.tokens) for window in each)))
