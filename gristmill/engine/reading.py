@@ -112,9 +112,9 @@ class ReadingEngine:
             reader = Reader(schema, word_states(texts, self._inner, self._tokenizer, self._layers))
             self._readers[key] = reader
             log.info(
-                "schema %s: %s are read off the text; F1 %.2f between its %d examples (%.1f s)",
+                "schema %s: read off the text: %s; F1 %.2f between its %d examples (%.1f s)",
                 schema.name,
-                ", ".join(reader.paths),
+                ", ".join(reader.paths) or "nothing, no value of its examples stands in their texts",
                 reader.quality.f1,
                 len(texts),
                 time.perf_counter() - began,

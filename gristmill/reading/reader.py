@@ -62,23 +62,26 @@ class Reader:
             if len(states.places):
                 vectors.append(states.vectors)
                 runs.append(self._example_runs(dump_of(example.output), example.text, states))
-        self._tagger: Tagger = fit(vectors, runs, len(self._fields))
+        # Examples none of whose values stands in its text teach nothing.
+        self._tagger: Tagger | None = fit(vectors, runs, len(self._fields)) if any(runs) else None
 
     @property
     def quality(self) -> Quality:
         """How well the examples are read from each other."""
-        return self._tagger.quality
+        return self._tagger.quality if self._tagger is not None else Quality(0, 0, 0)
 
     @property
     def paths(self) -> list[str]:
-        """The fields that are read."""
-        return [".".join(field.path) for field in self._fields]
+        """The fields that are read; none where the examples teach nothing."""
+        return [".".join(field.path) for field in self._fields] if self._tagger is not None else []
 
     def read(self, text: str, states: WordStates) -> Known:
         """What the text says of the fields: a value, or that there is none.
 
-        A field that must be there and was not found is left to be written.
+        A field that must be there and was not found is left to be written; one that no example has is absent.
         """
+        if self._tagger is None:
+            return None
         found: dict[int, list[tuple[Run, float]]] = {}
         with torch.inference_mode():
             for run, rating in self._tagger.runs(states.vectors):

@@ -57,7 +57,8 @@ def states(text: str) -> WordStates:
         vector[4:] = torch.rand(4, generator=torch.Generator().manual_seed(sum(words.units[i].encode())))
         behind = SIGNS.get(words.units[i], 3)
         vectors.append(vector)
-    return WordStates(words, places, torch.stack(vectors), len(places))
+    stacked = torch.stack(vectors) if vectors else torch.zeros((0, 8))
+    return WordStates(words, places, stacked, len(places))
 
 
 def examples() -> tuple[Example, ...]:
@@ -103,6 +104,14 @@ def test_a_field_that_must_be_there_and_is_not_found_is_left_to_be_written() -> 
     assert isinstance(known, dict)
     assert "start" not in known
     assert complete(constraint_for(Schema("plain", Plain)).tree, known) is None
+
+
+def test_examples_that_teach_nothing_leave_all_to_be_written() -> None:
+    """Without a value that stands in its text nothing is known, and nothing breaks."""
+    empty = (*[Example("go now", Plain(start="never there"))] * 9, Example("   ", Plain(start="x")))
+    reader = Reader(Schema("plain", Plain, empty), [states(e.text) for e in empty])
+    assert reader.read("go from Ulm", states("go from Ulm")) is None
+    assert reader.paths == []
 
 
 def test_which_fields_are_read() -> None:
