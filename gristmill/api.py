@@ -124,7 +124,9 @@ class Batcher:
                 held[tried.index] = tried
                 preset = get_preset(tried.preset)
                 request = Request(tried.index, tried.record, schema, preset, tried.max_new_tokens, attempt)
-                yield request.mending(tried.candidate, tried.fault)
+                request = request.mending(tried.candidate, tried.fault, repaired=tried.repaired)
+                held[tried.index] = replace(tried, repaired=request.repair is not None)
+                yield request
 
         for outcome in self._engine.generate(requests(), lambda _: None):
             tried = held.pop(outcome.key)
@@ -143,6 +145,7 @@ class _Tried:
     completion_tokens: int = 0
     candidate: str | None = None
     fault: Fault | None = None
+    repaired: bool = False
 
     def after(self, result: Result[Any], attempt: int) -> "_Tried | None":
         """This record as it is tried next, or None where it is done."""

@@ -11,7 +11,7 @@ from gristmill.engine.base import FinishReason
 from gristmill.faults import Fault, FaultCode
 from gristmill.grammar.constraint import Constraint, constraint_for
 from gristmill.grammar.json_spelling import spell, spell_strictly
-from gristmill.schema import Schema, dump
+from gristmill.schema import Schema, dump, written
 from gristmill.spans import Spans, spans_of
 
 REPLACEMENT = "\ufffd"
@@ -64,7 +64,7 @@ def check(text: str, finish_reason: FinishReason, schema: Schema, source: Callab
         spelt.encode()
         beside: dict[str, Any] = {}
         if constraint.format != "json":
-            beside["format"], spelt = constraint.format, spell(constraint.spell(value))
+            beside["format"], spelt = constraint.format, spell(constraint.spell(written(output)))
         spans = Spans()
         if constraint.per_record:
             spans = spans_of(constraint.tree, json.loads(as_json), source())

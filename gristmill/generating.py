@@ -125,7 +125,8 @@ class Generation:
                 raise InvariantError(f"record {held.pk} was readable when it was taken in and is not any more")
             schema, preset = self._schema_named(held.schema), get_preset(held.preset)
             request = Request(held.pk, content, schema, preset, held.max_new_tokens, held.attempt)
-            request = request.mending(held.candidate, Fault.from_json(json.loads(held.fault)) if held.fault else None)
+            fault = Fault.from_json(json.loads(held.fault)) if held.fault else None
+            request = request.mending(held.candidate, fault, repaired=held.repaired)
             self._pending[held.pk] = request
             self.model_seconds -= time.perf_counter() - before
             yield request

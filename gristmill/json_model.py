@@ -66,6 +66,15 @@ def read_schema_file(path: Path) -> SchemaFile:
         SchemaError: it is no JSON, no such schema, refers to what is outside, or an example does not fit; with the file
             and the path in it.
     """
+    try:
+        return _read(path)
+    except (ValueError, RecursionError) as error:
+        # Such as a number of thousands of digits, half of a surrogate pair, or hundreds of levels.
+        kind = type(error).__name__
+        raise SchemaError(f"schema file {path.name} can't be used: {kind}: {str(error)[:_LONGEST]}; mend it") from error
+
+
+def _read(path: Path) -> SchemaFile:
     document = _json_of(path)
     own = {key: document.pop(key) for key in _OWN if key in document}
     draft = document.setdefault("$schema", DRAFT_2020_12)
@@ -87,6 +96,7 @@ def read_schema_file(path: Path) -> SchemaFile:
         refuse_circles(document, references)
     except SchemaError as error:
         raise SchemaError(f"schema file {path.name}: {error}") from error
+    json.dumps(document, ensure_ascii=False).encode()
     model = _model(path.stem, document, kind)
     return SchemaFile(
         model, tuple(_examples(path, own.get("x-examples", []), model)), _template(path, own), _options(path, own)

@@ -13,6 +13,7 @@ from gristmill.grammar.tree import Node, Object, Sequence, Tree
 
 Path = tuple[str | int, ...]
 
+_RAISED = ("value_error", "assertion_error")
 _LONGEST_MESSAGE = 300
 _MOST_MESSAGES = 5
 
@@ -48,12 +49,16 @@ def repair_of(constraint: Constraint, candidate: str, fault: Fault) -> Repair | 
         wrong = list(_broken(value, ()))
     else:
         value = constraint.spelling.partial(candidate)
-        if not isinstance(value, Mapping) or len(value) < 2:
+        root = constraint.tree.resolved(constraint.tree.root)
+        named = [field.name for field in root.fields] if isinstance(root, Object) else []
+        if not isinstance(value, Mapping) or len(value) < 2 or value.keys() - set(named):
+            # Where the last thing that was written has no field of its own, nothing says what is complete.
             return None
         # The last field is the one that was being written, and those behind it were not reached.
-        named = [field.name for field in getattr(constraint.tree.resolved(constraint.tree.root), "fields", ())]
-        last = max((named.index(name) for name in value if name in named), default=0)
+        last = max(named.index(name) for name in value)
         wrong = [(name,) for name in named[last:]]
+    if not wrong:
+        return None
     known = _known(constraint.tree, constraint.tree.root, value, wrong)
     if known is None and fault.code is not FaultCode.INVALID:
         return None
@@ -80,7 +85,9 @@ def _wrong(tree: Tree, fault: Fault) -> list[Path]:
         if loc:
             wrong.append(loc)
             continue
-        said = set(re.findall(r"\w+", detail["msg"]))
+        # Without Pydantic's own "Value error, ", whose words are no names.
+        own = detail["msg"].split(", ", 1)[-1] if detail["type"] in _RAISED else detail["msg"]
+        said = set(re.findall(r"\w+", own))
         wrong += [(name,) for name in names if name in said] or [()]
     return wrong or [()]
 

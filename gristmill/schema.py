@@ -147,13 +147,14 @@ def _as_read(model: Any, value: Any) -> Any:
     if isinstance(model, RootModel):
         return _as_read(model.root, value)
     if isinstance(model, BaseModel) and isinstance(value, Mapping):
-        result = dict(value)
+        named: dict[str, Any] = {}
+        shown_names = set()
         for name, info in type(model).model_fields.items():
             shown = info.serialization_alias or info.alias or name
+            shown_names.add(shown)
             if shown in value:
-                del result[shown]
-                result[_read_as(name, info)] = _as_read(getattr(model, name), value[shown])
-        return result
+                named[_read_as(name, info)] = _as_read(getattr(model, name), value[shown])
+        return named | {key: child for key, child in value.items() if key not in shown_names}
     if isinstance(model, list | tuple) and isinstance(value, list) and len(model) == len(value):
         return [_as_read(one, child) for one, child in zip(model, value, strict=True)]
     if isinstance(model, Mapping) and isinstance(value, Mapping) and len(model) == len(value):

@@ -39,9 +39,12 @@ class Request:
     known: Known = None
     repair: Repair | None = None
 
-    def mending(self, candidate: str | None, fault: Fault | None) -> "Request":
-        """This attempt as a repair of an earlier candidate, as far as that can be repaired."""
-        if candidate is None or fault is None:
+    def mending(self, candidate: str | None, fault: Fault | None, *, repaired: bool = False) -> "Request":
+        """This attempt as a repair of an earlier candidate, as far as that can be repaired.
+
+        One that was a repair already (`repaired`) is not repaired again: what it kept may be what is wrong.
+        """
+        if candidate is None or fault is None or repaired:
             return self
         repair = repair_of(constraint_for(self.schema), candidate, fault)
         return self if repair is None else replace(self, known=repair.known, repair=repair)

@@ -5,13 +5,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Protocol
 
 from gristmill.engine.base import Candidate, Engine, FinishReason, ModelInfo, Outcome, Request, Started
 from gristmill.engine.loading import LoadedModel
 from gristmill.grammar.constraint import constraint_for
-from gristmill.reading.reader import Reader, complete, reads
+from gristmill.reading.reader import Reader, answer_of, lessons, readable, reads
 from gristmill.reading.states import States, depths, word_states
 from gristmill.schema import Schema
 
@@ -20,7 +19,9 @@ log = logging.getLogger(__name__)
 WINDOW = 32
 """Requests that are read together."""
 
+_WINDOW_CHARACTERS = 50_000
 _MOST_READY = 128
+_MOST_READERS = 64
 
 
 class Inner(Engine, States, Protocol):
@@ -74,7 +75,11 @@ class ReadingEngine:
         self, source: Iterator[Request], to_write: deque[Request], ready: deque[Outcome], started: Started
     ) -> bool:
         """Read the next requests; whether there were any."""
-        window = list(islice(source, WINDOW))
+        window: list[Request] = []
+        size = 0
+        while len(window) < WINDOW and size < _WINDOW_CHARACTERS and (request := next(source, None)) is not None:
+            window.append(request)
+            size += len(request.record.text)
         wanted = [request for request in window if self._is_read(request)]
         # So that readers are there before the clock of an attempt runs.
         readers = {request.schema.fingerprint: self._reader(request.schema) for request in wanted}
@@ -83,13 +88,17 @@ class ReadingEngine:
         for request, words in zip(wanted, states, strict=True):
             constraint = constraint_for(request.schema)
             known = readers[request.schema.fingerprint].read(request.record.text, words)
-            answer = complete(constraint.tree, known)
-            if answer is None:
-                read[request.key] = replace(request, known=known)
-            else:
-                text = constraint.spelling.spell(answer)
+            value, whole = answer_of(constraint.tree, known)
+            try:
+                text = constraint.spelling.spell(value)
+            except ValueError:
+                # A word with a character that XML can't hold: the grammar leaves such words out, so it is written.
+                continue
+            if whole:
                 read[request.key] = Candidate(request.key, text, FinishReason.STOP, words.tokens, 0)
-        done = [request for request in wanted if not isinstance(read[request.key], Request)]
+            else:
+                read[request.key] = replace(request, known=known)
+        done = [request for request in wanted if isinstance(read.get(request.key), Candidate)]
         if done:
             started(done)
         for request in window:
@@ -102,14 +111,16 @@ class ReadingEngine:
 
     def _is_read(self, request: Request) -> bool:
         first_try = request.known is None and request.repair is None
-        return first_try and bool(self._tokenizer.is_fast) and reads(request.schema)
+        return first_try and bool(self._tokenizer.is_fast) and reads(request.schema) and readable(request.record.text)
 
     def _reader(self, schema: Schema) -> Reader:
         key = schema.fingerprint
         if key not in self._readers:
             began = time.perf_counter()
-            texts: Sequence[str] = [example.text for example in schema.examples]
+            texts: Sequence[str] = [example.text for example in lessons(schema)]
             reader = Reader(schema, word_states(texts, self._inner, self._tokenizer, self._layers))
+            if len(self._readers) == _MOST_READERS:
+                del self._readers[next(iter(self._readers))]
             self._readers[key] = reader
             log.info(
                 "schema %s: read off the text: %s; F1 %.2f between its %d examples (%.1f s)",

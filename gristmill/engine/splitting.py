@@ -59,7 +59,7 @@ class SplittingEngine:
 
         def parts() -> Iterator[Request]:
             for request in requests:
-                texts = self._texts(request)
+                request, texts = self._parts(request)
                 whole = _Whole(request, len(texts))
                 for number, text in enumerate(texts):
                     key = next(keys)
@@ -80,6 +80,16 @@ class SplittingEngine:
             whole.outcomes[number] = outcome
             if len(whole.outcomes) == whole.parts:
                 yield _merged(whole)
+
+    def _parts(self, request: Request) -> tuple[Request, list[str]]:
+        """A request and the texts of its parts. The merged answer of parts can't be repaired part by part; it is asked
+        for anew."""
+        texts = self._texts(request)
+        if len(texts) == 1 and request.repair is not None:
+            anew = replace(request, repair=None, known=None)
+            again = self._texts(anew)
+            return (anew, again) if len(again) > 1 else (request, texts)
+        return request, texts
 
     def _texts(self, request: Request) -> list[str]:
         split, text = request.schema.options.split, request.record.text

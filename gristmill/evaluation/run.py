@@ -12,6 +12,7 @@ from gristmill.api import Batcher
 from gristmill.errors import SetupError
 from gristmill.evaluation.score import Score
 from gristmill.grammar.constraint import constraint_for
+from gristmill.grammar.json_spelling import spell
 from gristmill.grammar.tree import Object, Tree, Union
 from gristmill.grammar.tree import Sequence as ListNode
 from gristmill.records import Record, read_lines
@@ -90,11 +91,14 @@ def examples_from(records: Sequence[Record], schema: Schema) -> tuple[Example, .
     examples = []
     for record in records:
         try:
-            output = schema.model.model_validate(_shaped(tree, record.gold or {}))
+            output = schema.model.model_validate_json(spell(_shaped(tree, record.gold or {})))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"])) or "the whole"
             message = f"gold of record {record.id!r} does not fit schema {schema.name!r}: {where}: {first['msg']}"
+            raise SetupError(f"{message}; mend it or the schema") from error
+        except Exception as error:  # a validator is a user's code and may raise anything
+            message = f"gold of record {record.id!r}: a validator of {schema.name!r} raised {type(error).__name__}"
             raise SetupError(f"{message}; mend it or the schema") from error
         fields = {key: value for key, value in record.fields.items() if key not in ("gold", "text")}
         examples.append(Example(record.text, output, fields))
@@ -128,8 +132,16 @@ def evaluate(
             output = None if result.output is None else dump(result.output)
             if result.fault is not None:
                 faults[result.fault.code.value] = faults.get(result.fault.code.value, 0) + 1
-            score.add(output, _shaped(tree, record.gold or {}), tree, record.text)
+            score.add(output, _as_answered(schema, _shaped(tree, record.gold or {})), tree, record.text)
     return Evaluation(schema.name, engine.model.name, examples, score, time.perf_counter() - began, faults)
+
+
+def _as_answered(schema: Schema, gold: dict[str, Any]) -> Any:
+    """Gold as an answer would show it, so that 5 and 5.0 are one price; as it is where it does not fit the schema."""
+    try:
+        return dump(schema.model.model_validate_json(spell(gold)))
+    except Exception:  # noqa: BLE001 - a validator may raise anything; what it refuses is compared as it stands
+        return gold
 
 
 def _parts(schema: Schema, records: Sequence[Record], folds: int) -> Iterator[tuple[Schema, Sequence[Record]]]:

@@ -78,6 +78,9 @@ def constraint_for(schema: Schema) -> Constraint:
         tree, spelling = _spelt(schema)
     except SchemaError as error:
         raise SchemaError(f"schema {schema.name!r}: {error}") from error
+    except RecursionError as error:
+        message = f"schema {schema.name!r} refers to itself without a part between, or is nested too deep"
+        raise SchemaError(f"{message}; take a level out") from error
     refused, notes = LLMatcher.validate_grammar_with_warnings(spelling.grammar("a", None))
     if refused:
         raise SchemaError(

@@ -78,7 +78,7 @@ class JsonSpelling:
             "item_separator": separators[0],
             "key_separator": separators[1],
         }
-        self.relaxed = (*tree.relaxed, *_beside_verbatim(tree, tree.root, "$", frozenset()))
+        self.relaxed = (*tree.relaxed, *_beside_verbatim(tree, tree.root, "$", set()))
 
     def spell(self, value: Any) -> str:
         """A JSON value as the grammar has it.
@@ -242,13 +242,15 @@ class _Writer:
         return name
 
 
-def _beside_verbatim(tree: Tree, node: Node, path: str, seen: frozenset[str]) -> Iterator[str]:
+def _beside_verbatim(tree: Tree, node: Node, path: str, seen: set[str]) -> Iterator[str]:
     """Patterns and formats of verbatim strings, which validation alone enforces."""
     match node:
         case Text(verbatim=Verbatim()):
             yield from (f"{path}: {key} of a verbatim field" for key in ("pattern", "format") if key in node.source)
         case Reference() if node.name not in seen:
-            yield from _beside_verbatim(tree, tree.definitions[node.name], path, seen | {node.name})
+            # Each definition once, at its first place.
+            seen.add(node.name)
+            yield from _beside_verbatim(tree, tree.definitions[node.name], path, seen)
         case Object():
             for field in node.fields:
                 yield from _beside_verbatim(tree, field.node, f"{path}.{field.name}", seen)

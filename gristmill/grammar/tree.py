@@ -247,7 +247,7 @@ def _node(source: Any, path: str, definitions: Mapping[str, Source]) -> Node:
                 source.get("maxLength"),
                 source.get("pattern"),
                 source.get("format"),
-                Verbatim.from_json(source[KEYWORD], path) if source.get(KEYWORD) else None,
+                Verbatim.from_json(source[KEYWORD], path) if source.get(KEYWORD, False) is not False else None,
             )
         case "integer" | "number":
             return Number(source, kind == "integer")

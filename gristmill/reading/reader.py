@@ -11,16 +11,19 @@ from gristmill.grammar.constraint import constraint_for
 from gristmill.grammar.rules import MISSING, Fixed, Known
 from gristmill.grammar.tree import Node, Null, Object, Text, Tree, Union
 from gristmill.grammar.tree import Sequence as ListNode
-from gristmill.grammar.verbatim import Verbatim, find
+from gristmill.grammar.verbatim import Verbatim, find, words_of
 from gristmill.reading.states import WordStates
 from gristmill.reading.tagger import Quality, Run, Tagger, fit
-from gristmill.schema import Schema, written
+from gristmill.schema import Example, Schema, written
 
 LEAST_EXAMPLES = 8
 """From so many worked examples on a schema is read unless its options say otherwise (docs/decisions/0011)."""
 
-_MOST_WORDS = 8000
-"""Words of examples that a reader is fitted to; of more, the first examples that have so many."""
+_MOST_CHARACTERS = 50_000
+"""Characters of examples that a reader is fitted to (of more, the first ones), and of a text that is read: a longer one
+is written, or too long."""
+
+_LONGEST_WORD = 500
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,30 @@ def reads(schema: Schema) -> bool:
     return wanted != "off" and enough and bool(read_fields(constraint_for(schema).tree))
 
 
+def readable(text: str) -> bool:
+    """Whether a text is short enough to be read, and so are its words."""
+    return len(text) <= _MOST_CHARACTERS and max(map(len, words_of(text, Verbatim()).units), default=0) <= _LONGEST_WORD
+
+
+def lessons(schema: Schema) -> list[Example]:
+    """The worked examples that a reader is fitted to."""
+    taken, size = [], 0
+    for example in schema.examples:
+        if readable(example.text) and size + len(example.text) <= _MOST_CHARACTERS:
+            size += len(example.text)
+            taken.append(example)
+    return taken
+
+
 class Reader:
     """Reads the fields of one schema."""
 
     def __init__(self, schema: Schema, examples: Sequence[WordStates]) -> None:
-        """Learn from the schema's worked examples, whose words' states are given in their order."""
+        """Learn from the schema's `lessons`, whose words' states are given in their order."""
         self._tree = constraint_for(schema).tree
         self._fields = read_fields(self._tree)
-        vectors, runs, words = [], [], 0
-        for example, states in zip(schema.examples, examples, strict=True):
-            words += len(states.places)
-            if words > _MOST_WORDS:
-                break
+        vectors, runs = [], []
+        for example, states in zip(lessons(schema), examples, strict=True):
             if len(states.places):
                 vectors.append(states.vectors)
                 runs.append(self._example_runs(dump_of(example.output), example.text, states))
@@ -120,27 +135,24 @@ class Reader:
         return sorted(runs, key=lambda run: run[1])
 
 
-def complete(tree: Tree, known: Known) -> Any:
-    """The answer, where all of it is known, else None."""
-    return _complete(tree, tree.root, known)
+def answer_of(tree: Tree, known: Known) -> tuple[Any, bool]:
+    """What is known as a value, and whether that is a whole answer."""
+    return _answer(tree, tree.root, known)
 
 
-def _complete(tree: Tree, node: Node, known: Known) -> Any:
+def _answer(tree: Tree, node: Node, known: Known) -> tuple[Any, bool]:
     if isinstance(known, Fixed):
-        return known.value
+        return known.value, True
     node = tree.resolved(node)
     if not isinstance(node, Object) or not isinstance(known, Mapping):
-        return None
-    value = {}
+        return {}, False
+    value, whole = {}, True
     for field in node.fields:
-        if field.name not in known:
-            return None
-        below = _complete(tree, field.node, known[field.name])
-        if below is None and known[field.name] != Fixed(None):
-            return None
-        if below is not MISSING:
+        below, complete = _answer(tree, field.node, known.get(field.name))
+        whole = whole and complete
+        if below is not MISSING and field.name in known:
             value[field.name] = below
-    return value
+    return value, whole
 
 
 def dump_of(output: Any) -> Mapping[str, Any]:

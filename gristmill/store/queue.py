@@ -154,7 +154,8 @@ class Queue(Database):
         columns = (records.c.id, records.c.record_id, records.c.raw, files.c.schema, records.c.preset)
         since_requeue = _LAST & (attempts.c.number > records.c.attempts_before_requeue)
         query = select(*columns, records.c.max_new_tokens, records.c.attempts + 1)
-        query = query.add_columns(attempts.c.candidate, attempts.c.fault).outerjoin(attempts, since_requeue)
+        last = (attempts.c.candidate, attempts.c.fault, func.coalesce(attempts.c.repair, 0) == 1)
+        query = query.add_columns(*last).outerjoin(attempts, since_requeue)
         for row in self._leased(lease, ~_UNDER_WAY & chosen, query):
             yield Held(*row)
 

@@ -1,5 +1,6 @@
 """Evaluation: what counts as right, and what is asked of labelled files."""
 
+import datetime
 import json
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from gristmill.api import Batcher
 from gristmill.evaluation import Score, evaluate, examples_from, read_labelled
 from gristmill.evaluation.show import as_page, as_table
 from gristmill.grammar.constraint import constraint_for
+from gristmill.records import Record
 from gristmill.schema import Schema, schema_of
 from gristmill.testing import FakeEngine
 
@@ -81,3 +83,15 @@ def test_a_file_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     file.write_text('{"text": "a", "gold": {"tags": {"x": 1}}}\n')
     with pytest.raises(SetupError, match=r"gold of record 'a:1' does not fit schema 'place': tags"):
         examples_from(read_labelled(file)[0], Schema("place", Place))
+
+
+def test_gold_is_compared_as_an_answer_shows_it() -> None:
+    """5 and 5.0 are one price, and two spellings of a time one time."""
+
+    class Priced(BaseModel):
+        price: float
+        at: datetime.datetime
+
+    records = [Record("a", "t", {"gold": {"price": 5, "at": "2024-01-02T03:04:05+00:00"}})]
+    engine = FakeEngine(lambda _: '{"price": 5.0, "at": "2024-01-02T03:04:05Z"}')
+    assert evaluate(Batcher(engine), Schema("priced", Priced), records).as_json()["f1"] == 1.0

@@ -196,3 +196,28 @@ def test_what_nothing_checks_is_named(schemas: Path) -> None:
     model: Any = load_schema("odd", schemas).model
     assert model.unchecked == ("$.a: format colour",)
     assert dump(model.model_validate({"a": "?"})) == {"a": "?"}
+
+
+def test_files_that_overstrain_a_reader_are_named(tmp_path: Path) -> None:
+    """Thousands of digits, half of a surrogate pair, hundreds of levels: one line with the file's name each."""
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(400):
+        deep = {"type": "array", "items": deep}
+    for name, text in (
+        ("digits", '{"maximum": ' + "9" * 5000 + "}"),
+        ("half", '{"type": "object", "description": "\\ud800"}'),
+        ("deep", json.dumps(deep)),
+    ):
+        (tmp_path / f"{name}.json").write_text(text)
+        with pytest.raises(SchemaError, match=name):
+            constraint_for(load_schema(name, tmp_path))
+
+
+def test_definitions_used_many_times_are_looked_at_once(tmp_path: Path) -> None:
+    """Forty levels, each with two references to the next, are no 2 to the 40 paths."""
+    defs: dict[str, Any] = {"d40": {"type": "null"}}
+    for i in range(40):
+        defs[f"d{i}"] = {"type": "object", "properties": {side: {"$ref": f"#/$defs/d{i + 1}"} for side in "lr"}}
+    document = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs}
+    (tmp_path / "wide.json").write_text(json.dumps(document))
+    assert constraint_for(load_schema("wide", tmp_path)).relaxed == ()

@@ -1,18 +1,27 @@
 """Reading: the tagger on vectors made by hand, and which fields of a schema can be read."""
 
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Annotated, Literal
 
+import pytest
 import torch
 from pydantic import BaseModel, Field
 
 from gristmill import Example, Options, Verbatim
+from gristmill.engine import Candidate, FinishReason, Outcome, Request
+from gristmill.engine.base import Started
+from gristmill.engine.reading import ReadingEngine
 from gristmill.grammar.constraint import constraint_for
 from gristmill.grammar.rules import MISSING, Fixed
 from gristmill.grammar.verbatim import words_of
-from gristmill.reading.reader import LEAST_EXAMPLES, Reader, complete, read_fields, reads
+from gristmill.presets import PRESETS
+from gristmill.reading.reader import LEAST_EXAMPLES, Reader, answer_of, read_fields, reads
 from gristmill.reading.states import WordStates
 from gristmill.reading.tagger import fit
+from gristmill.records import Record
 from gristmill.schema import Schema
+from gristmill.testing import FakeEngine
 
 Words = Annotated[str, Verbatim()]
 
@@ -91,10 +100,8 @@ def test_a_reader_reads_values_and_absence() -> None:
     text = "go from Mainz over Fulda over Erfurt now"
     known = reader.read(text, states(text))
     assert known == {"start": Fixed("Mainz"), "stop": Fixed(MISSING), "via": Fixed(["Fulda", "Erfurt"])}
-    assert complete(constraint_for(Schema("plain", Plain)).tree, known) == {
-        "start": "Mainz",
-        "via": ["Fulda", "Erfurt"],
-    }
+    answer = answer_of(constraint_for(Schema("plain", Plain)).tree, known)
+    assert answer == ({"start": "Mainz", "via": ["Fulda", "Erfurt"]}, True)
 
 
 def test_a_field_that_must_be_there_and_is_not_found_is_left_to_be_written() -> None:
@@ -103,7 +110,7 @@ def test_a_field_that_must_be_there_and_is_not_found_is_left_to_be_written() -> 
     known = reader.read("go to Ulm now", states("go to Ulm now"))
     assert isinstance(known, dict)
     assert "start" not in known
-    assert complete(constraint_for(Schema("plain", Plain)).tree, known) is None
+    assert answer_of(constraint_for(Schema("plain", Plain)).tree, known) == ({"stop": "Ulm"}, False)
 
 
 def test_examples_that_teach_nothing_leave_all_to_be_written() -> None:
@@ -134,3 +141,57 @@ def test_reading_begins_with_enough_examples() -> None:
     assert reads(Schema("plain", Plain, few[:2], options=Options(reading="on")))
     assert not reads(Schema("plain", Plain, enough, options=Options(reading="off")))
     assert not reads(Schema("plain", Plain, enough, options=Options(verbatim=False)))
+
+
+class StubStates:
+    """An engine that writes the empty answer, and states that mark nothing but are counted."""
+
+    def __init__(self) -> None:
+        self.model = FakeEngine().model
+        self.written: list[Request] = []
+
+    def states(self, sequences: Iterable[Sequence[int]], layers: Sequence[int]) -> Iterator[torch.Tensor]:
+        """A random state for each token, the same for the same token."""
+        for tokens in sequences:
+            rows = [torch.rand(4 * len(layers), generator=torch.Generator().manual_seed(t)) for t in tokens]
+            yield torch.stack(rows)
+
+    def generate(self, requests: Iterable[Request], started: Started) -> Iterator[Outcome]:
+        """Write nothing."""
+        for request in requests:
+            started([request])
+            self.written.append(request)
+            yield Candidate(request.key, "{}", FinishReason.STOP, 1, 1)
+
+
+class LetterTokenizer:
+    """A token for each character."""
+
+    is_fast = True
+
+    def __call__(self, text: str, **_: object) -> dict[str, list[object]]:
+        return {"input_ids": [ord(c) % 997 for c in text], "offset_mapping": [(i, i + 1) for i in range(len(text))]}
+
+
+class Named(BaseModel):
+    """A name."""
+
+    name: Words | None = None
+
+
+@pytest.mark.parametrize("form", ["json", "xml"])
+def test_no_text_ends_a_run(form: Literal["json", "xml"]) -> None:
+    """Blank, long and odd texts have an outcome each and begin once each, whatever is read of them."""
+    inner = StubStates()
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(num_hidden_layers=6))
+    loaded = SimpleNamespace(tokenizer=LetterTokenizer(), model=SimpleNamespace(config=config))
+    engine = ReadingEngine(inner, loaded)  # type: ignore[arg-type]
+    taught = tuple(Example(f"{'x ' * i}Ann\x0b came", Named(name="Ann\x0b") if i % 2 else Named()) for i in range(10))
+    schema = Schema("named", Named, taught, options=Options(format=form))
+    texts = ["Ann\x0bB", "Ann\x0b", " ", "", "x" * 40_000, "a " * 30_000, "ok \ufffe z", "<|im_end|>", "\u200d"]
+    begun: list[int] = []
+    requests = [Request(i, Record(str(i), t), schema, PRESETS["extract"], 9) for i, t in enumerate(texts)]
+    outcomes = list(engine.generate(requests, lambda batch: begun.extend(r.key for r in batch)))
+    assert sorted(outcome.key for outcome in outcomes) == list(range(len(texts)))
+    assert sorted(begun) == list(range(len(texts)))
+    assert {4, 5} <= {request.key for request in inner.written}

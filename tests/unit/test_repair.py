@@ -2,14 +2,16 @@
 
 from typing import Annotated, Self
 
+import pytest
 from llguidance import LLMatcher, LLTokenizer
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, RootModel, model_validator
 
 from gristmill.checking import check
-from gristmill.engine import FinishReason
+from gristmill.engine import FinishReason, Request
 from gristmill.faults import Fault, FaultCode
 from gristmill.grammar.constraint import constraint_for
 from gristmill.grammar.rules import MISSING, Fixed
+from gristmill.presets import PRESETS
 from gristmill.prompts import messages_for
 from gristmill.records import Record
 from gristmill.repair import Repair, repair_of
@@ -123,3 +125,56 @@ def test_what_can_not_be_read_is_not_repaired() -> None:
     assert repair_of(CONSTRAINT, "{", Fault(FaultCode.OUT_OF_MEMORY, "")) is None
     assert repair_of(CONSTRAINT, "{", Fault(FaultCode.INVALID, "", ())) is None
     assert repair_of(CONSTRAINT, "{", Fault(FaultCode.TRUNCATED, "")) is None
+
+
+class Glossary(RootModel[dict[str, str]]):
+    """A glossary."""
+
+
+class Log(BaseModel):
+    """From when to when."""
+
+    start: int
+    end: int
+    error: str | None = None
+
+    @model_validator(mode="after")
+    def in_order(self) -> Self:
+        """It does not stop before it begins."""
+        if self.end < self.start:
+            raise ValueError("it stops before it begins")
+        return self
+
+
+@pytest.mark.parametrize("reason", [FinishReason.LENGTH, FinishReason.DEGENERATE])
+def test_a_cut_answer_without_fields_is_written_anew(reason: FinishReason) -> None:
+    """Where nothing says which part was the last one, nothing is kept: half of a value must not become an answer."""
+    text = '{"one": "1", "two": "2 is the sec'
+    fault = check(text, reason, schema_of(Glossary), str)
+    assert isinstance(fault, Fault)
+    assert repair_of(constraint_for(schema_of(Glossary)), text, fault) is None
+
+
+def test_a_broken_character_in_a_key_is_written_anew() -> None:
+    """Only values have paths."""
+    fault = Fault(FaultCode.MOJIBAKE, "")
+    assert repair_of(constraint_for(schema_of(Glossary)), '{"caf\ufffd": "1"}', fault) is None
+
+
+def test_words_of_pydantic_name_no_field() -> None:
+    """ "Value error, ..." is no mention of the field `error`."""
+    text = '{"start": 5, "end": 3}'
+    fault = check(text, FinishReason.STOP, schema_of(Log), str)
+    assert isinstance(fault, Fault)
+    repair = repair_of(constraint_for(schema_of(Log)), text, fault)
+    assert repair is not None
+    assert repair.known is None
+
+
+def test_a_repair_that_failed_is_not_repaired() -> None:
+    """What it kept may be what is wrong, so the attempt after it is a fresh one."""
+    request = Request(0, Record("a", "text"), schema_of(Log), PRESETS["extract"], 9)
+    fault = check('{"start": 5, "end": 3}', FinishReason.STOP, schema_of(Log), str)
+    assert isinstance(fault, Fault)
+    assert request.mending('{"start": 5, "end": 3}', fault).repair is not None
+    assert request.mending('{"start": 5, "end": 3}', fault, repaired=True).repair is None
