@@ -50,8 +50,8 @@ class Claim:
 class Held:
     """A leased record that is to be generated; `attempt` is the number (from 1) of the attempt to come.
 
-    `candidate` and `fault` (as JSON) are those of the attempt before it, None for the first one and after a requeue;
-    `repaired` says whether that one was a repair itself.
+    `candidate` and `fault` (as JSON) are those of the last refused answer, None for the first attempt and after a
+    requeue; `repaired` says whether that one was a repair itself.
     """
 
     pk: int

@@ -152,10 +152,20 @@ class Queue(Database):
         suspected = func.coalesce(records.c.fault_code, "").in_(_SUSPECT)
         chosen = suspected if suspect else ~suspected
         columns = (records.c.id, records.c.record_id, records.c.raw, files.c.schema, records.c.preset)
-        since_requeue = _LAST & (attempts.c.number > records.c.attempts_before_requeue)
+        tried = attempts.alias()
+        # The last refused answer since a requeue, whatever became of attempts that ended with their process since.
+        refused = select(func.max(tried.c.number)).where(
+            tried.c.record_pk == records.c.id,
+            tried.c.number > records.c.attempts_before_requeue,
+            tried.c.candidate.is_not(None),
+            tried.c.fault.is_not(None),
+        )
+        last_refused = (attempts.c.record_pk == records.c.id) & (
+            attempts.c.number == refused.correlate(records).scalar_subquery()
+        )
         query = select(*columns, records.c.max_new_tokens, records.c.attempts + 1)
         last = (attempts.c.candidate, attempts.c.fault, func.coalesce(attempts.c.repair, 0) == 1)
-        query = query.add_columns(*last).outerjoin(attempts, since_requeue)
+        query = query.select_from(records).add_columns(*last).outerjoin(attempts, last_refused)
         for row in self._leased(lease, ~_UNDER_WAY & chosen, query):
             yield Held(*row)
 
