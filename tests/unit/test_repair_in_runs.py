@@ -34,3 +34,27 @@ def test_a_refused_answer_is_repaired_by_the_next_attempt(tmp_path: Path, schema
     assert "stars: Input should be less than or equal to 5" in (engine.requests[1].repair or first).complaint
     assert (report.repairs, report.repaired) == (1, 1)
     pipeline.close()
+
+
+def test_spans_of_a_line_without_an_id(tmp_path: Path) -> None:
+    """The outbox says where values stand, whether the line had an id or not."""
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    (folder / "town.py").write_text(
+        "from typing import Annotated\nfrom pydantic import BaseModel\nfrom gristmill import Verbatim\n\n\n"
+        "class Town(BaseModel):\n    name: Annotated[str, Verbatim()]\n"
+    )
+    settings = load_settings(data=tmp_path / "data", schemas=folder, settle_seconds=0.0)
+    pipeline = Pipeline(settings, FakeEngine(lambda _: '{"name": "Ulm"}'))
+    inbox = settings.data / "inbox" / "town"
+    inbox.mkdir(parents=True)
+    (inbox / "a.jsonl").write_text('{"text": "in Ulm"}\n{"id": "b", "text": "Ulm, Ulm"}\n')
+    run = pipeline.begin("extract")
+    pipeline.take_in(run)
+    pipeline.run(run)
+    lines = [json.loads(line) for line in (settings.data / "outbox" / "town" / "a.jsonl").read_text().splitlines()]
+    assert [(line["id"], line["spans"], line["ambiguous"]) for line in lines] == [
+        ("a:1", {"name": [3, 6]}, []),
+        ("b", {"name": [0, 3]}, ["name"]),
+    ]
+    pipeline.close()
