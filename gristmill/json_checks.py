@@ -75,8 +75,6 @@ _DECODERS: dict[str, Callable[[str], bytes]] = {
     "base32": base64.b32decode,
     "base16": lambda value: base64.b16decode(value, casefold=True),
 }
-ENCODINGS = tuple(_DECODERS)
-"""Values of `contentEncoding` that are asserted."""
 
 
 def _content(validator: Any, _: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[ValidationError]:

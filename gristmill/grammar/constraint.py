@@ -13,9 +13,10 @@ from gristmill.errors import SchemaError
 from gristmill.grammar.closing.dialect import dialect
 from gristmill.grammar.json_spelling import JsonSpelling, spell_strictly
 from gristmill.grammar.rules import Known, Rules
-from gristmill.grammar.tree import Tree, fitted, tree_of
+from gristmill.grammar.tree import Object, Tree, fitted, tree_of
 from gristmill.grammar.xml.names import brings_mapping, xml_json_schema
 from gristmill.grammar.xml.spelling import XmlSpelling
+from gristmill.presets import nearest
 from gristmill.references import parts
 from gristmill.schema import Schema, written
 
@@ -76,6 +77,7 @@ def constraint_for(schema: Schema) -> Constraint:
     try:
         _refuse_secrets(schema)
         tree, spelling = _spelt(schema)
+        _refuse_unknown_merges(schema, tree)
     except SchemaError as error:
         raise SchemaError(f"schema {schema.name!r}: {error}") from error
     except RecursionError as error:
@@ -111,6 +113,14 @@ def _spelt(schema: Schema) -> tuple[Tree, Spelling]:
 
         return tree, ModelSpelling(cast("type[BaseXmlModel]", schema.model), tree)
     return tree, XmlSpelling(tree, schema.name)
+
+
+def _refuse_unknown_merges(schema: Schema, tree: Tree) -> None:
+    root = tree.resolved(tree.root)
+    known = [field.name for field in root.fields] if isinstance(root, Object) else []
+    for name in schema.options.split.merge if schema.options.split else ():
+        if known and name not in known:
+            raise SchemaError(f"OPTIONS: Split merges {name!r}, which is no field; {nearest(name, known)}")
 
 
 def _refuse_secrets(schema: Schema) -> None:

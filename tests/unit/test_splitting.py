@@ -5,9 +5,12 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from gristmill import SchemaError, Split
+from gristmill import Options, SchemaError, Split
 from gristmill.engine.splitting import cut, merge
+from gristmill.grammar.constraint import constraint_for
+from gristmill.schema import Schema
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -64,3 +67,14 @@ def test_a_rule_that_there_is_not_is_refused() -> None:
         Split(merge={"x": "last"})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="overlap=9 leaves nothing new"):
         cut("text" * 9, 5, 9)
+
+
+def test_a_rule_for_a_field_that_there_is_not_is_refused() -> None:
+    """A misspelt field would be merged by the default rule in silence."""
+
+    class Meeting(BaseModel):
+        title: str = ""
+
+    schema = Schema("meeting", Meeting, options=Options(split=Split(merge={"titel": "first"})))
+    with pytest.raises(SchemaError, match="Split merges 'titel', which is no field; did you mean 'title'"):
+        constraint_for(schema)
