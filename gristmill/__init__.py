@@ -7,11 +7,11 @@ worked example of a schema. Importing this package loads neither torch nor trans
 from gristmill.api import Batcher, Result, load, run_batch
 from gristmill.errors import GristmillError, ModelError, SchemaError, SetupError, StorageError
 from gristmill.faults import Fault, FaultCode
-from gristmill.grammar.verbatim import Verbatim
 from gristmill.grammar.xml.names import Xml
 from gristmill.options import Options, Split
 from gristmill.records import Record
 from gristmill.schema import Example
+from gristmill.verbatim import Verbatim
 
 __all__ = [
     "Batcher",

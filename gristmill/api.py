@@ -10,6 +10,7 @@ from gristmill.checking import check
 from gristmill.engine.base import Candidate, Engine, Failed, ModelInfo, Request
 from gristmill.errors import SetupError
 from gristmill.faults import Fault, FaultCode
+from gristmill.grammar.constraint import announce
 from gristmill.policy import Again, Attempt, decide
 from gristmill.presets import get_preset
 from gristmill.records import Record, record_from
@@ -88,6 +89,7 @@ class Batcher:
         return self._run(records, schema, get_preset(preset or self._preset).name, attempts)
 
     def _run(self, records: Iterable[RecordLike], schema: Schema, preset: str, attempts: int) -> Iterator[Result[Any]]:
+        announce(schema)
         budget = get_preset(preset).max_new_tokens
         again: list[_Tried] = []
         unreadable: list[Result[Any]] = []

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -19,6 +20,7 @@ from gristmill.json_checks import FORMATS, VALIDATOR_7, VALIDATOR_2020_12
 from gristmill.options import Options
 from gristmill.presets import nearest
 from gristmill.references import DRAFT_7, DRAFT_2020_12, References, parts, refuse_circles
+from gristmill.verbatim import KEYWORD, Verbatim, tie
 
 _OWN = ("x-examples", "x-options", "x-prompt")
 _OPTIONS = ("format", "absent", "reading", "examples_per_prompt", "max_string", "verbatim")
@@ -97,10 +99,32 @@ def _read(path: Path) -> SchemaFile:
     except SchemaError as error:
         raise SchemaError(f"schema file {path.name}: {error}") from error
     json.dumps(document, ensure_ascii=False).encode()
+    _tie(path, document)
     model = _model(path.stem, document, kind)
     return SchemaFile(
         model, tuple(_examples(path, own.get("x-examples", []), model)), _template(path, own), _options(path, own)
     )
+
+
+def _tie(path: Path, document: dict[str, Any]) -> None:
+    """Put `x-verbatim` where it belongs: what stands on a list means its strings."""
+    for place, part in list(parts(document)):
+        ours = (KEYWORD, *_OWN) if place == "$" else (KEYWORD,)
+        for key in part:
+            if key.startswith("x-") and key not in ours and (close := get_close_matches(key, ours, 1, 0.75)):
+                raise SchemaError(f"schema file {path.name}: {place}: {key!r} means nothing; use {close[0]!r}")
+        said = part.get(KEYWORD, False)
+        if said is False or "$ref" in part:
+            continue
+        Verbatim.from_json(said, f"schema file {path.name}: {place}")
+        tied = cast(dict[str, Any], part)
+        del tied[KEYWORD]
+        if not tie(tied, said):
+            kind = json.dumps(part.get("type", "of no type"))
+            raise SchemaError(
+                f"schema file {path.name}: {place}: {KEYWORD} stands on what is no string and no list of strings "
+                f"({kind}); remove it, or give the strings their type"
+            )
 
 
 def _json_of(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from gristmill.engine import Engine, FinishReason, engine_for
 from gristmill.errors import InputError, SchemaError, StorageError
 from gristmill.faults import Fault
 from gristmill.generating import GROUP, Generation
-from gristmill.grammar.constraint import constraint_for
+from gristmill.grammar.constraint import announce
 from gristmill.intake import Identity, Taken
 from gristmill.models.locate import open_model
 from gristmill.outlet import drop_leftovers, output_paths, outputs_exist, write_outputs
@@ -447,7 +447,7 @@ class Pipeline:
         stamp = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.is_file())
         if name not in self._schemas or self._schemas[name][0] != stamp:
             schema = load_schema(name, self.settings.schemas)
-            constraint_for(schema)
+            announce(schema)
             self._schemas[name] = (stamp, schema)
         return self._schemas[name][1]
 

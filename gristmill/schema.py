@@ -12,15 +12,16 @@ from functools import cached_property
 from pathlib import Path
 from string import Formatter
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, AliasPath, BaseModel, RootModel
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from gristmill.errors import SchemaError
 from gristmill.json_model import read_schema_file
 from gristmill.options import Options
 from gristmill.presets import nearest
+from gristmill.printing import json_schema_of
 
 _LONGEST_NAME = 100
 
@@ -83,11 +84,11 @@ class Schema:
             SchemaError: Pydantic can't print one, for example because of a field that holds a callable.
         """
         try:
-            return self.model.model_json_schema()
+            return json_schema_of(self.model)
         except Exception as error:
-            raise SchemaError(
-                f"schema {self.name!r} has no JSON Schema: {str(error).splitlines()[0]}; change that field's type"
-            ) from error
+            reason = f"{_without_json_schema(self.model)}{str(error).splitlines()[0]}"
+            way_out = "" if isinstance(error, SchemaError) else "; change that field's type"
+            raise SchemaError(f"schema {self.name!r} has no JSON Schema: {reason}{way_out}") from error
 
     @cached_property
     def fingerprint(self) -> str:
@@ -101,6 +102,17 @@ class Schema:
         if changed := self.options.changed():
             content["options"] = changed
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _without_json_schema(model: type[BaseModel]) -> str:
+    """The field for which Pydantic can't print a JSON Schema, to stand before the reason."""
+    for name, info in model.model_fields.items():
+        try:
+            kind: Any = Annotated[info.annotation, *info.metadata, None]
+            TypeAdapter(kind).json_schema()
+        except Exception:  # noqa: BLE001 - that is what is looked for; the reason is told already
+            return f"{name}: "
+    return ""
 
 
 def _template_names(schema: str, template: str) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill.grammar.tree import Node, Object, Sequence, Text, Tree, Union
-from gristmill.grammar.verbatim import Verbatim, find
+from gristmill.verbatim import Verbatim, find
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,11 @@ def evaluate(
         Path | None, typer.Option(help="A JSONL file like FILE, for worked examples beside those of the schema.")
     ] = None,
     folds: Annotated[
-        int, typer.Option(min=0, help="Cut FILE into so many parts; each has the others for its worked examples.")
+        int,
+        typer.Option(
+            min=0,
+            help="Cut FILE (after --limit) into so many parts; each has the others as examples.",
+        ),
     ] = 0,
     examples_per_prompt: Annotated[
         int | None, typer.Option(min=0, help="So many examples in a prompt, those most like the record.")
@@ -46,7 +50,7 @@ def evaluate(
     from gristmill.api import load
     from gristmill.evaluation import evaluate as run
     from gristmill.evaluation import examples_from, read_labelled
-    from gristmill.evaluation.show import as_page, as_table, fields_table
+    from gristmill.evaluation.show import as_page, as_table, doubts, fields_table, how
 
     settings = load_settings(preset=preset, model=model, schemas=schemas, device=device)
     asked = load_schema(schema, settings.schemas)
@@ -75,9 +79,13 @@ def evaluate(
             ) from error
     if left_out:
         typer.echo(f"left out: {left_out} lines of {file.name} that can't be read or have no gold", err=True)
+    for doubt in doubts(found):
+        typer.echo(f"mind: {doubt}", err=True)
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
+    typer.echo(how(found))
+    typer.echo()
     typer.echo(as_table({schema: found}))
     typer.echo()
     typer.echo(fields_table(found))

@@ -11,6 +11,7 @@ from gristmill.grammar.bounds import CHARACTERS_PER_TOKEN, bounds_of
 from gristmill.grammar.constraint import bad_examples, constraint_for
 from gristmill.policy import Again, Attempt, decide
 from gristmill.presets import PRESETS, Preset
+from gristmill.reading.fields import LEAST_EXAMPLES, read_fields, reads
 from gristmill.schema import load_schema, written
 
 _WIDTH = 110
@@ -30,7 +31,8 @@ class SchemaReport:
     """All that is to be said of a schema; `error` where it can't be used. Paths are `$.field`, `$.list[]`.
 
     `tokens` is the worst case of a whole answer at `characters_per_token`, `endless` what has no end and is counted
-    once in it, `capped` what only `max_string` ends, `copied` what the record's text ends. `budgets` are those of the
+    once in it, `capped` what only `max_string` ends, `copied` what the record's text ends. `tied` are the fields that
+    can be read off the text, and `read` says whether there are examples enough to do so. `budgets` are those of the
     attempts that a preset allows an answer that was cut.
     """
 
@@ -50,6 +52,8 @@ class SchemaReport:
     copied: list[str] = field(default_factory=list)
     left_to_validation: list[str] = field(default_factory=list)
     checked_by_nothing: list[str] = field(default_factory=list)
+    tied: list[str] = field(default_factory=list)
+    read: bool = False
     preset: str = ""
     budgets: list[int] = field(default_factory=list)
 
@@ -96,6 +100,8 @@ def checked(name: str, folder: Path, preset: Preset, model: str | None = None) -
         list(bounds.copied),
         [path for path in constraint.relaxed if path not in unchecked],
         unchecked,
+        [".".join(field.path) for field in read_fields(constraint.tree)],
+        reads(schema),
         preset.name,
         _budgets(preset),
     )
@@ -118,6 +124,8 @@ def lines_of(report: SchemaReport) -> Iterator[str]:
     yield from _block("refused examples; correct their output, or the field", report.bad_examples)
     if not report.examples:
         yield "  no worked example: a small model needs at least one; give it EXAMPLES (x-examples in a JSON file)"
+    if report.tied:
+        yield from _indented(_how_answered(report), "  ")
     yield from _indented(_longest(report), "  ")
     width = max((len(each.name) for each in report.fields), default=0)
     for each in report.fields:
@@ -139,6 +147,17 @@ def _examples(report: SchemaReport) -> str:
     return f"{count}, of which its own schema refuses some" if report.bad_examples else f"{count} tried"
 
 
+def _how_answered(report: SchemaReport) -> str:
+    if report.read:
+        return (
+            f"read off the text, as the examples teach it: {', '.join(report.tied)}; all else is written by the model"
+        )
+    return (
+        f"written by the model; with {LEAST_EXAMPLES} worked examples or more (OPTIONS reading) could be read off the "
+        f"text: {', '.join(report.tied)}"
+    )
+
+
 def _longest(report: SchemaReport) -> str:
     how = "measured on the examples" if report.measured_with else "assumed; --model MODEL measures it"
     rate = f"at {report.characters_per_token} characters a token ({how})"
@@ -152,7 +171,10 @@ def _verdict(report: SchemaReport) -> str:
     first, last = report.budgets[0], report.budgets[-1]
     needed, which = report.tokens, f"preset {report.preset}"
     if report.endless:
-        start = f"{which}: {first:,} tokens; no budget suffices for the longest answer, so give the parts below an end"
+        start = (
+            f"{which}: {first:,} tokens. Longer answers are cut and tried again with up to {last:,}; a part without an "
+            "end (below) could need any number, so give it one"
+        )
         return start if needed <= first else f"{start}. What has one needs {needed:,} already"
     if needed <= first:
         return f"{which}: its {first:,} tokens suffice"

@@ -10,7 +10,8 @@ from typing import Protocol
 from gristmill.engine.base import Candidate, Engine, FinishReason, ModelInfo, Outcome, Request, Started
 from gristmill.engine.loading import LoadedModel
 from gristmill.grammar.constraint import constraint_for
-from gristmill.reading.reader import Reader, answer_of, lessons, readable, reads
+from gristmill.reading.fields import lessons, readable, reads
+from gristmill.reading.reader import Reader, answer_of
 from gristmill.reading.states import States, depths, word_states
 from gristmill.schema import Schema
 

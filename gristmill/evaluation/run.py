@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,12 @@ from gristmill.schema import Example, Schema, dump
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluation found. `seconds` is the time of all records, learning from examples included; `faults` counts
-    the codes of records without an answer."""
+    """What one evaluation found.
+
+    `seconds` is the time of all records, learning from examples included; `faults` counts the codes of records without
+    an answer. `seen` counts records whose text is among the worked examples they were asked with, `unfit` those whose
+    gold the schema refuses, so that no answer to them can be wholly right. `options`: those changed from the default.
+    """
 
     schema: str
     model: str
@@ -30,6 +34,12 @@ class Evaluation:
     score: Score
     seconds: float
     faults: Mapping[str, int]
+    seen: int = 0
+    unfit: int = 0
+    folds: int = 0
+    preset: str = "extract"
+    attempts: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The figures, shares rounded to four places."""
@@ -46,6 +56,12 @@ class Evaluation:
             "offsets": round(score.placed / score.to_place, 4) if score.to_place else None,
             "records_per_second": round(score.records / self.seconds, 2) if self.seconds else None,
             "faults": dict(self.faults),
+            "seen": self.seen,
+            "unfit": self.unfit,
+            "folds": self.folds,
+            "preset": self.preset,
+            "attempts": self.attempts,
+            "options": dict(self.options),
             "fields": {
                 name: {
                     "exact": round(score.exact_share(name), 4),
@@ -117,14 +133,20 @@ def evaluate(
     """Answer all records and hold the answers against their gold.
 
     With `folds` above 1 the examples of a record are the labelled records of the other folds, beside the schema's own.
+
+    Raises:
+        SetupError: `folds` is 1, or more than there are records; with folds, a gold does not fit the schema.
     """
     tree = constraint_for(schema).tree
     score = Score()
     faults: dict[str, int] = {}
     began = time.perf_counter()
     examples = len(schema.examples)
+    seen = unfit = 0
     for asked, mine in _parts(schema, records, folds):
         examples = len(asked.examples)
+        shown = {example.text for example in asked.examples}
+        seen += sum(record.text in shown for record in mine)
         # What is right is not shown to the model.
         blind = [replace(r, fields={k: v for k, v in r.fields.items() if k != "gold"}) for r in mine]
         for result in engine.run_schema(blind, asked, preset=preset, attempts=attempts):
@@ -132,22 +154,40 @@ def evaluate(
             output = None if result.output is None else dump(result.output)
             if result.fault is not None:
                 faults[result.fault.code.value] = faults.get(result.fault.code.value, 0) + 1
-            score.add(output, _as_answered(schema, _shaped(tree, record.gold or {})), tree, record.text)
-    return Evaluation(schema.name, engine.model.name, examples, score, time.perf_counter() - began, faults)
+            gold = _shaped(tree, record.gold or {})
+            right = _as_answered(schema, gold)
+            unfit += right is None
+            score.add(output, gold if right is None else right, tree, record.text)
+    return Evaluation(
+        schema.name,
+        engine.model.name,
+        examples,
+        score,
+        time.perf_counter() - began,
+        faults,
+        seen,
+        unfit,
+        folds,
+        preset,
+        attempts,
+        schema.options.changed(),
+    )
 
 
 def _as_answered(schema: Schema, gold: dict[str, Any]) -> Any:
-    """Gold as an answer would show it, so that 5 and 5.0 are one price; as it is where it does not fit the schema."""
+    """Gold as an answer would show it, so that 5 and 5.0 are one price; None where it does not fit the schema."""
     try:
         return dump(schema.model.model_validate_json(spell(gold)))
     except Exception:  # noqa: BLE001 - a validator may raise anything; what it refuses is compared as it stands
-        return gold
+        return None
 
 
 def _parts(schema: Schema, records: Sequence[Record], folds: int) -> Iterator[tuple[Schema, Sequence[Record]]]:
-    if folds < 2:
+    if folds == 0:
         yield schema, records
         return
+    if folds < 2:
+        raise SetupError(f"folds={folds} leaves no other part to take examples from; use 2 or more, or 0 for none")
     if folds > len(records):
         raise SetupError(f"folds={folds} of {len(records)} records leave some without any; use at most {len(records)}")
     examples = examples_from(records, schema)
@@ -162,7 +202,7 @@ def _parts(schema: Schema, records: Sequence[Record], folds: int) -> Iterator[tu
 def _shaped(tree: Tree, gold: Mapping[str, Any]) -> dict[str, Any]:
     """Gold with one value as a list where the field is one, and the only value of a list where it is none."""
     root = tree.resolved(tree.root)
-    nodes = {field.name: field.node for field in root.fields} if isinstance(root, Object) else {}
+    nodes = {each.name: each.node for each in root.fields} if isinstance(root, Object) else {}
     shaped: dict[str, Any] = {}
     for name, value in gold.items():
         node = tree.resolved(nodes[name]) if name in nodes else None

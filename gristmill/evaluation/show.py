@@ -35,6 +35,33 @@ def fields_table(row: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def how(row: Mapping[str, Any]) -> str:
+    """What a configuration was measured with, in a line."""
+    parts = [f"{row['records']} records", row["model"], f"preset {row['preset']}"]
+    if row["folds"]:
+        parts.append(f"{row['folds']} folds, the others' records as examples")
+    parts.append(f"{row['examples']} worked examples to choose from")
+    parts.append("1 attempt" if row["attempts"] == 1 else f"up to {row['attempts']} attempts")
+    parts += [f"{name}={value}" for name, value in row["options"].items()]
+    return "; ".join(parts)
+
+
+def doubts(row: Mapping[str, Any]) -> list[str]:
+    """What there is to be said against the figures of a configuration."""
+    said = []
+    if row["seen"]:
+        said.append(
+            f"the texts of {row['seen']} of the {row['records']} records are among the worked examples, so that the "
+            "figures say too much about texts that are new"
+        )
+    if row["unfit"]:
+        said.append(
+            f"the gold of {row['unfit']} of the {row['records']} records does not fit the schema, so that no answer to "
+            "them can be wholly right; mend it or the schema"
+        )
+    return said
+
+
 def as_page(title: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
     """The page; field names and titles stand in it escaped."""
     environment = Environment(
@@ -44,7 +71,7 @@ def as_page(title: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": _percent, "share": _share}
+    environment.filters |= {"percent": _percent, "share": _share, "how": how, "doubts": doubts}
     return environment.get_template("page.html.j2").render(title=title, rows=rows)
 
 

@@ -1,6 +1,7 @@
 """The constraint of a schema: its tree in one of the two spellings, compiled once before anything is run with it."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,8 @@ from gristmill.schema import Schema, written
 
 if TYPE_CHECKING:
     from pydantic_xml import BaseXmlModel
+
+log = logging.getLogger(__name__)
 
 
 class Spelling(Protocol):
@@ -74,8 +77,9 @@ def constraint_for(schema: Schema) -> Constraint:
     Raises:
         SchemaError: the grammar engine refuses it; the message says what it refuses.
     """
+    printed = schema.json_schema
     try:
-        _refuse_secrets(schema)
+        _refuse_secrets(schema, printed)
         tree, spelling = _spelt(schema)
         _refuse_unknown_merges(schema, tree)
     except SchemaError as error:
@@ -123,8 +127,7 @@ def _refuse_unknown_merges(schema: Schema, tree: Tree) -> None:
             raise SchemaError(f"OPTIONS: Split merges {name!r}, which is no field; {nearest(name, known)}")
 
 
-def _refuse_secrets(schema: Schema) -> None:
-    printed = schema.json_schema
+def _refuse_secrets(schema: Schema, printed: Mapping[str, Any]) -> None:
     if "$schema" in printed or not any(part.get("format") == "password" for _, part in parts(printed)):
         return
     for path, part in parts(schema.model.model_json_schema(mode="serialization")):
@@ -187,6 +190,28 @@ def bad_examples(schema: Schema, constraint: Constraint) -> list[BadExample]:
     return found
 
 
-def examples_refused(schema: Schema, constraint: Constraint) -> list[int]:
-    """Numbers (from 1) of the worked examples whose output the grammar would not let the model write."""
-    return sorted({bad.number for bad in bad_examples(schema, constraint) if bad.by == "grammar"})
+def announce(schema: Schema) -> None:
+    """Say once in a process, in the log, what of a schema validation alone enforces and which examples it refuses.
+
+    Raises:
+        SchemaError: as `constraint_for`.
+    """
+    constraint = constraint_for(schema)
+    if schema.fingerprint in _announced:
+        return
+    _announced.add(schema.fingerprint)
+    if constraint.relaxed:
+        left = "; ".join(constraint.relaxed)
+        log.info("schema %s: left to validation: %s", schema.name, left, extra={"action": "schema_relaxed"})
+    refused = sorted({bad.number for bad in bad_examples(schema, constraint)})
+    if refused:
+        log.warning(
+            "schema %s: worked examples %s show answers that the schema itself refuses, so they mislead the model; "
+            "gristmill schema check says what is wrong with them",
+            schema.name,
+            ", ".join(map(str, refused)),
+            extra={"action": "example_refused"},
+        )
+
+
+_announced: set[str] = set()

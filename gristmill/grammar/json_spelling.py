@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from gristmill.grammar.closing.dialect import dialect
 from gristmill.grammar.rules import MISSING, Fixed, Known, Rules, literal, verbatim_terminal
 from gristmill.grammar.tree import Anything, Field, Node, Object, Reference, Sequence, Source, Text, Tree, Union
-from gristmill.grammar.verbatim import Verbatim
+from gristmill.verbatim import Verbatim
 
 _spelling = json.JSONEncoder(ensure_ascii=False)
 _strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False)

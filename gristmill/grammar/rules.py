@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gristmill.grammar.verbatim import Verbatim, spellings, words_of
+from gristmill.verbatim import Verbatim, spellings, words_of
 
 
 class Missing(Enum):

@@ -8,8 +8,8 @@ from gristmill.errors import SchemaError
 from gristmill.grammar.closing.closer import closed
 from gristmill.grammar.closing.merging import same
 from gristmill.grammar.closing.relaxing import Refuses
-from gristmill.grammar.verbatim import KEYWORD, Verbatim
 from gristmill.references import parts
+from gristmill.verbatim import KEYWORD, Verbatim
 
 Source = Mapping[str, Any]
 

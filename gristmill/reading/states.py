@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from gristmill.grammar.verbatim import Verbatim, Words, words_of
+from gristmill.verbatim import Verbatim, Words, words_of
 
 _DEPTHS = (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6)
 """The layers whose states are taken, as shares of the model's depth."""

@@ -22,10 +22,10 @@ from gristmill.engine.reference import ReferenceEngine
 from gristmill.engine.splitting import SplittingEngine
 from gristmill.faults import FaultCode
 from gristmill.grammar.rules import MISSING, Fixed
-from gristmill.grammar.verbatim import find
 from gristmill.presets import PRESETS
 from gristmill.records import Record
 from gristmill.schema import Schema
+from gristmill.verbatim import find
 
 Words = Annotated[str, Verbatim()]
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from gristmill.grammar.bounds import bounds_of
-from gristmill.grammar.constraint import constraint_for, examples_refused
+from gristmill.grammar.constraint import bad_examples, constraint_for
 from gristmill.schema import load_schema
 from gristmill.settings import OTHERS, Settings
 
@@ -31,7 +31,7 @@ def test_the_schema_example(tmp_path: Path) -> None:
     (tmp_path / "event.py").write_text(PYTHON[1])
     schema = load_schema("event", tmp_path)
     constraint = constraint_for(schema)
-    assert examples_refused(schema, constraint) == []
+    assert bad_examples(schema, constraint) == []
     assert bounds_of(constraint.tree).endless == ()
 
 

@@ -13,7 +13,7 @@ from gristmill import Example, Options, Verbatim
 from gristmill.cli.schema_report import checked, lines_of
 from gristmill.grammar.bounds import bounds_of
 from gristmill.grammar.closing.widths import width
-from gristmill.grammar.constraint import bad_examples, constraint_for
+from gristmill.grammar.constraint import announce, bad_examples, constraint_for
 from gristmill.presets import get_preset
 from gristmill.schema import Schema
 
@@ -145,7 +145,10 @@ def test_bad_examples_say_who_refuses_them_and_where() -> None:
         (5, "preset extract: its 256 tokens suffice"),
         (300, "the first attempt has 256 tokens; an answer that is cut gets twice as many, and the 512 of attempt 2"),
         (900, "tokens would suffice, but the last attempt has 1,024; an answer as long as that ends dead"),
-        (None, "preset extract: 256 tokens; no budget suffices for the longest answer, so give the parts below an end"),
+        (
+            None,
+            "preset extract: 256 tokens. Longer answers are cut and tried again with up to 1,024; a part without an",
+        ),
     ],
 )
 def test_the_verdict_on_the_budget(schemas: Path, items: int | None, verdict: str) -> None:
@@ -155,3 +158,28 @@ def test_the_verdict_on_the_budget(schemas: Path, items: int | None, verdict: st
     (schemas / "long.json").write_text(json.dumps({"type": "object", "properties": {"a": listed}}))
     text = " ".join(line.strip() for line in lines_of(checked("long", schemas, get_preset("extract"))))
     assert verdict in text
+
+
+def test_a_run_says_which_examples_mislead(caplog: pytest.LogCaptureFixture) -> None:
+    """What the schema refuses of its own examples, and what validation alone enforces, is in the log once."""
+
+    class Strict(BaseModel):
+        """Read."""
+
+        parts: Annotated[list[str], Field(max_length=3, json_schema_extra={"uniqueItems": True})]
+        code: str = Field(max_length=2)
+
+    examples = (
+        Example("a", Strict(parts=["a"], code="a")),
+        Example("b", Strict.model_construct(parts=["a"], code="abc")),
+    )
+    schema = Schema("strict", Strict, examples)
+    with caplog.at_level("INFO", logger="gristmill"):
+        announce(schema)
+        announce(schema)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "schema strict: left to validation: $.parts: uniqueItems",
+        "schema strict: worked examples 2 show answers that the schema itself refuses, so they mislead the model; "
+        "gristmill schema check says what is wrong with them",
+    ]

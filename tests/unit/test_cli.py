@@ -182,7 +182,7 @@ def test_schema_check(run: Run, schemas: Path) -> None:
     assert status == 1
     assert "example 1, by grammar: after '{\"name\": ' it does not allow '3}'" in output
     assert "example 1, by validation: name: Input should be a valid string" in output
-    assert "no budget suffices for the longest answer" in output
+    assert "a part without an end (below) could need any number" in " ".join(output.split())
     assert "an answer may run to its token budget:\n    $.sizes: list without max_length\n" in output
     assert "ended by max_string alone, at 500 characters:\n    $.name\n" in output
     data = json.loads(run("schema", "check", "loose", "--json")[1])[0]

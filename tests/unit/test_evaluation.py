@@ -8,10 +8,10 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel
 
-from gristmill import SetupError, Verbatim
+from gristmill import Example, Options, SetupError, Verbatim
 from gristmill.api import Batcher
 from gristmill.evaluation import Score, evaluate, examples_from, read_labelled
-from gristmill.evaluation.show import as_page, as_table
+from gristmill.evaluation.show import as_page, as_table, doubts, how
 from gristmill.grammar.constraint import constraint_for
 from gristmill.records import Record
 from gristmill.schema import Schema, schema_of
@@ -95,3 +95,34 @@ def test_gold_is_compared_as_an_answer_shows_it() -> None:
     records = [Record("a", "t", {"gold": {"price": 5, "at": "2024-01-02T03:04:05+00:00"}})]
     engine = FakeEngine(lambda _: '{"price": 5.0, "at": "2024-01-02T03:04:05Z"}')
     assert evaluate(Batcher(engine), Schema("priced", Priced), records).as_json()["f1"] == 1.0
+
+
+def test_what_speaks_against_the_figures_is_said() -> None:
+    """Records that stand among the examples, and gold that no answer can reach, are counted and told."""
+    examples = (Example("in Ulm", Place(city="Ulm")),)
+    records = [
+        Record("a", "in Ulm", {"gold": {"city": "Ulm"}}),
+        Record("b", "in Bonn", {"gold": {"city": "Bonn", "tags": "x"}}),
+        Record("c", "in Rome", {"gold": {"city": ["Rome", "Nice"]}}),
+    ]
+    engine = FakeEngine(lambda request: json.dumps({"city": request.record.text[3:], "tags": []}))
+    schema = Schema("place", Place, examples, options=Options(reading="off"))
+    found = evaluate(Batcher(engine), schema, records, preset="stable", attempts=2).as_json()
+    assert (found["seen"], found["unfit"]) == (1, 1)
+    said = doubts(found)
+    assert "1 of the 3 records are among the worked examples" in said[0]
+    assert "the gold of 1 of the 3 records does not fit" in said[1]
+    assert how(found) == (
+        "3 records; fake; preset stable; 1 worked examples to choose from; up to 2 attempts; reading='off'"
+    )
+    page = as_page("places.jsonl", {"place": found})
+    assert "among the worked examples" in page
+    assert "reading=&#39;off&#39;" in page
+
+
+@pytest.mark.parametrize(("folds", "said"), [(1, "folds=1 leaves no other part"), (5, "folds=5 of 2 records")])
+def test_folds_that_are_none(folds: int, said: str) -> None:
+    """One part has no other to learn from, and there can't be more parts than records."""
+    records = [Record(str(i), f"in Town{i}", {"gold": {"city": f"Town{i}"}}) for i in range(2)]
+    with pytest.raises(SetupError, match=said):
+        evaluate(Batcher(FakeEngine(lambda _: "{}")), Schema("place", Place), records, folds=folds)

@@ -17,6 +17,7 @@ from gristmill.prompts import messages_for
 from gristmill.records import Record
 from gristmill.repair import repair_of
 from gristmill.schema import dump, load_schema, schema_names
+from gristmill.spans import values_of
 from tests.unit.test_pipeline import extract, lines
 
 ORDER: dict[str, Any] = {
@@ -165,6 +166,9 @@ def test_a_file_is_run_like_a_class(order: Path, pipeline: Pipeline, drop: Any) 
             r"\$.x: 'root' always holds another of its kind",
         ),
         ('{"type": "string", "x-verbatim": "yes"}', r"\$: x-verbatim is 'yes'; use true, or an object"),
+        ('{"properties": {"a": {"type": "integer", "x-verbatim": true}}}', r"\$\.a: x-verbatim stands on what is no"),
+        ('{"properties": {"a": {"type": "string", "x-verbatm": true}}}', r"\$\.a: 'x-verbatm' means nothing; use 'x-v"),
+        ('{"x-example": []}', r"\$: 'x-example' means nothing; use 'x-examples'"),
         (
             '{"type": "object", "patternProperties": {"^a": {"type": "string", "x-verbatim": true}}}',
             "x-verbatim stands in a part that can't be taken apart",
@@ -180,6 +184,16 @@ def test_bad_files(schemas: Path, content: str, message: str) -> None:
     (schemas / "bad.json").write_text(content)
     with pytest.raises(SchemaError, match=message):
         constraint_for(load_schema("bad", schemas))
+
+
+def test_a_list_is_tied_through_its_strings(schemas: Path) -> None:
+    """On a list, and on a string that may be null, the keyword means the strings."""
+    array = {"type": "array", "items": {"type": "string"}, "x-verbatim": True}
+    nullable = {"type": ["string", "null"], "x-verbatim": True}
+    (schemas / "tied.json").write_text(json.dumps({"properties": {"all": array, "one": nullable}}))
+    tree = constraint_for(load_schema("tied", schemas)).tree
+    said = [("all[0]", "a b"), ("one", "c")]
+    assert [(path, value) for path, value, _ in values_of(tree, {"all": ["a b"], "one": "c"})] == said
 
 
 def test_a_schema_that_is_there_twice(order: Path) -> None:

@@ -14,14 +14,15 @@ from gristmill.engine.base import Started
 from gristmill.engine.reading import ReadingEngine
 from gristmill.grammar.constraint import constraint_for
 from gristmill.grammar.rules import MISSING, Fixed
-from gristmill.grammar.verbatim import words_of
 from gristmill.presets import PRESETS
-from gristmill.reading.reader import LEAST_EXAMPLES, Reader, answer_of, read_fields, reads
+from gristmill.reading.fields import LEAST_EXAMPLES, read_fields, reads
+from gristmill.reading.reader import Reader, answer_of
 from gristmill.reading.states import WordStates
 from gristmill.reading.tagger import fit
 from gristmill.records import Record
 from gristmill.schema import Schema
 from gristmill.testing import FakeEngine
+from gristmill.verbatim import words_of
 
 Words = Annotated[str, Verbatim()]
 

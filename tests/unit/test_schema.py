@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from gristmill.errors import SchemaError
 from gristmill.faults import Fault
 from gristmill.grammar.bounds import bounds_of
-from gristmill.grammar.constraint import constraint_for, examples_refused
+from gristmill.grammar.constraint import bad_examples, constraint_for
 from gristmill.prompts import messages_for
 from gristmill.records import Record
 from gristmill.schema import Example, Schema, load_schema, schema_names, schema_of
@@ -76,7 +76,7 @@ def test_our_own_schemas_are_sound() -> None:
         schema = load_schema(name, folder)
         constraint = constraint_for(schema)
         assert schema.examples
-        assert examples_refused(schema, constraint) == []
+        assert bad_examples(schema, constraint) == []
         assert constraint.relaxed == constraint.tree.capped == bounds_of(constraint.tree).endless == ()
 
 

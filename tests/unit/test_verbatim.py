@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from gristmill import SchemaError, Verbatim
 from gristmill.grammar.constraint import Constraint, constraint_for
-from gristmill.grammar.verbatim import find, words_of
 from gristmill.schema import schema_of
 from gristmill.spans import spans_of
+from gristmill.verbatim import find, words_of
 
 TOKENIZER = LLTokenizer("byte")
 TEXTS = [

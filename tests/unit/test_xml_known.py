@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from gristmill.grammar.rules import MISSING, Fixed, Known
 from gristmill.grammar.tree import Object, tree_of
-from gristmill.grammar.verbatim import Verbatim
 from gristmill.grammar.xml.names import xml_json_schema
 from gristmill.grammar.xml.reading import parse
 from gristmill.grammar.xml.spelling import XmlSpelling
+from gristmill.verbatim import Verbatim
 from tests.unit.test_xml_round_trips import SCHEMAS, TEXT, Attributes
 from tests.unit.test_xml_spelling import DOCUMENT, ORDER, ORDERS, Order, spelling_of
 from tests.unit.xml_values import accepts, matcher_of, values

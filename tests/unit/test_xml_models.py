@@ -13,9 +13,9 @@ from pydantic_xml import BaseXmlModel, RootXmlModel, attr, computed_element, ele
 from gristmill.errors import SchemaError
 from gristmill.grammar.rules import MISSING, Fixed
 from gristmill.grammar.tree import tree_of
-from gristmill.grammar.verbatim import Verbatim
 from gristmill.grammar.xml.model_spelling import ModelSpelling
 from gristmill.grammar.xml.names import brings_mapping, xml_json_schema
+from gristmill.verbatim import Verbatim
 from tests.unit.test_xml_round_trips import Street
 from tests.unit.xml_values import accepts, matcher_of, same, values
 

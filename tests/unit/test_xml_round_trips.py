@@ -14,11 +14,11 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, TypeAdapte
 from xmlschema import XMLSchema10
 
 from gristmill.grammar.tree import tree_of
-from gristmill.grammar.verbatim import Verbatim
 from gristmill.grammar.xml.names import Xml, xml_json_schema
 from gristmill.grammar.xml.reading import Element, parse
 from gristmill.grammar.xml.spelling import XmlSpelling
 from gristmill.grammar.xml.xsd import xsd_of
+from gristmill.verbatim import Verbatim
 from tests.unit.xml_values import accepts, matcher_of, same, values, walk
 
 TEXT = 'Ada said: "x < y & z > w"\n\tto Bob\'s 漢字カナ 🙂 — twice; 5 times,\r\n«]]>» &amp; ünï \x01 end.'
@@ -105,6 +105,7 @@ class Decimals(BaseModel):
 
     price: Decimal
     bounded: Annotated[Decimal, Field(ge=0, le=1000)]
+    cents: Annotated[Decimal, Field(max_digits=6, decimal_places=2)]
     real: float
     share: Annotated[float, Field(gt=0, le=1)]
     known: Decimal | None = None

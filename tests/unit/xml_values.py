@@ -22,7 +22,7 @@ from gristmill.grammar.tree import (
     Tree,
     Union,
 )
-from gristmill.grammar.verbatim import words_of
+from gristmill.verbatim import words_of
 
 TOKENIZER = LLTokenizer("byte")
 

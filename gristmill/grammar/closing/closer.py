@@ -14,8 +14,9 @@ from gristmill.grammar.closing.inlining import LOOKED_UP, NOTES, Inliner
 from gristmill.grammar.closing.merging import kind_of
 from gristmill.grammar.closing.relaxing import ImpossibleError, Refuses, relaxed
 from gristmill.grammar.closing.widths import width
-from gristmill.grammar.verbatim import KEYWORD
+from gristmill.printing import LEFT
 from gristmill.references import IN_MAPS, References, is_draft_7
+from gristmill.verbatim import KEYWORD
 
 Source = Mapping[str, Any]
 
@@ -125,6 +126,8 @@ class _Closer:
             return said
         if said.get("type") == []:
             raise ImpossibleError(f"{path}: no value is possible here, its types exclude each other; correct one")
+        for what in said.pop(LEFT, ()):
+            self._leave(path, what)
         self._positional(said)
         self._named_elsewhere(said)
         for key in RELAXED:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from gristmill.printing import LEFT
 from gristmill.references import IN_LISTS, IN_MAPS, IN_PLACE
 
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
@@ -28,7 +29,7 @@ LOOSE_FORMATS = {
 }
 """Pattern and longest value of the formats that `LOOSE` marks."""
 
-_OURS = ("x-verbatim", "xml", LOOSE)
+_OURS = ("x-verbatim", "xml", LOOSE, LEFT)
 
 
 def dialect(node: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 from gristmill.grammar.rules import MISSING, Fixed, Known, Rules, literal, verbatim_terminal
 from gristmill.grammar.tree import Boolean, Choice, Number, Text
-from gristmill.grammar.verbatim import Verbatim, words_of
 from gristmill.grammar.xml.formats import FORMATS
 from gristmill.grammar.xml.layout import (
     Content,
@@ -27,6 +26,7 @@ from gristmill.grammar.xml.pattern import Unsayable, Written, translate
 from gristmill.grammar.xml.text import ATTRIBUTE, CONTENT, ILLEGAL, NIL, speakable
 from gristmill.grammar.xml.text import Place as Escapes
 from gristmill.grammar.xml.writing import Writer
+from gristmill.verbatim import Verbatim, words_of
 
 _INTEGER = r"(?:0|-?[1-9][0-9]*)"
 # The exponents that a double can have, with two digits at least.

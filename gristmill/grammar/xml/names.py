@@ -8,16 +8,10 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from gristmill.printing import decimal_number
+
 KEYWORD = "xml"
 """The keyword of OpenAPI (https://spec.openapis.org/oas/v3.1.0#xml-object) with `name`, `attribute` and `wrapped`."""
-
-_BOUNDS = {
-    "le": "maximum",
-    "ge": "minimum",
-    "lt": "exclusiveMaximum",
-    "gt": "exclusiveMinimum",
-    "multiple_of": "multipleOf",
-}
 
 DECIMAL = "x-decimal"
 """The keyword of a number that is read as a string, so that no digit of it is lost."""
@@ -66,12 +60,7 @@ class XmlJsonSchema(GenerateJsonSchema):
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         """A number that is read as a string."""
-        json_schema: JsonSchemaValue = {"type": "number", DECIMAL: True}
-        for said, keyword in _BOUNDS.items():
-            bound: Any = schema.get(said)
-            if bound is not None:
-                json_schema[keyword] = float(bound)
-        return json_schema
+        return {**decimal_number(schema), DECIMAL: True}
 
 
 def xml_json_schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from xml.sax.saxutils import quoteattr
 
 from gristmill.grammar.tree import Boolean, Choice, Number, Text
@@ -176,10 +177,14 @@ class _Xsd:
                 values = [spell_leaf([kind], value) for value in kind.values]
                 return self._restricted("xs:string", [f"<xs:enumeration value={_quoted(value)}/>" for value in values])
             case Number():
-                decimal = "xs:decimal" if kind.source.get(DECIMAL) is True else "xs:double"
+                exact = kind.source.get(DECIMAL) is True
+                decimal = "xs:decimal" if exact else "xs:double"
                 facets = [
                     f'<xs:{facet} value="{kind.source[key]}"/>' for key, facet in _FACETS.items() if key in kind.source
                 ]
+                places = Decimal(repr(kind.source.get("multipleOf", 0.5))).normalize()
+                if exact and places.as_tuple().digits == (1,) and places <= 1:
+                    facets.append(f'<xs:fractionDigits value="{-int(places.as_tuple().exponent)}"/>')
                 return self._restricted("xs:integer" if kind.integer else decimal, facets)
             case Text() if kind.format in _TYPES:
                 return _TYPES[kind.format]

@@ -47,11 +47,8 @@ class Verbatim:
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         json_schema = handler(core_schema)
         said = {key: value for key, value in asdict(self).items() if value != getattr(Verbatim(), key)}
-        places = list(_strings_in(handler.resolve_ref_schema(json_schema)))
-        if not places:
+        if not tie(handler.resolve_ref_schema(json_schema), said or True):
             raise SchemaError("Verbatim stands on a field that is no string and no list of strings; remove it there")
-        for place in places:
-            place[KEYWORD] = said or True
         return json_schema
 
     @classmethod
@@ -130,8 +127,17 @@ def find(value: str, text: str, verbatim: Verbatim) -> list[tuple[int, int]]:
     return places
 
 
+def tie(node: dict[str, Any], said: Any) -> bool:
+    """Put the keyword on the strings of a part of a JSON Schema; whether there are any."""
+    places = list(_strings_in(node))
+    for place in places:
+        place[KEYWORD] = said
+    return bool(places)
+
+
 def _strings_in(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if node.get("type") == "string":
+    kind = node.get("type")
+    if kind == "string" or (isinstance(kind, list) and "string" in kind):
         yield node
     for key in ("items", "additionalProperties"):
         if isinstance(node.get(key), dict):
