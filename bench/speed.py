@@ -29,20 +29,23 @@ def main() -> None:
             rows["outlines over generate"] = measured(plain)
         vllm = os.environ.get("BENCH_VLLM")
         if vllm:
-            rows["vllm"] = measured([vllm, str(HERE / "vllm_peer.py"), str(prompts)])
+            rows["vllm"] = measured([vllm, str(HERE / "vllm_peer.py"), str(prompts), str(options.rows)])
     own = measured([sys.executable, str(HERE / "pipeline.py")])
     fast = rows["gristmill, fast"]
     # Two operations for each parameter and token.
     best_seconds = fast["tokens_fed"] * 2 * parameters / ceiling
     share = best_seconds * fast["records_per_second"] / options.records
     print(f"{options.records} records on {device}, {ceiling / 1e9:.0f} GFLOP/s in {options.dtype} matrix products")
-    print(f"{'':<24}{'records/s':>10}{'again':>8}{'valid':>8}{'start s':>9}{'peak MB':>9}")
+    print(
+        f"{'':<24}{'records/s':>10}{'again':>8}{'tokens/s':>10}{'valid':>7}{'start s':>9}{'first s':>9}{'peak MB':>9}"
+    )
     for name, row in rows.items():
-        start = row.get("start_seconds", row.get("first_result_seconds", 0.0))
-        again = row.get("warm_records_per_second", 0.0)
+        cells = [row.get(key) for key in ("warm_records_per_second", "tokens_per_second")]
+        again, tokens = ("-" if cell is None else f"{cell:.2f}" for cell in cells)
+        first = row.get("first_result_seconds")
         print(
-            f"{name:<24}{row['records_per_second']:>10.2f}{again:>8.2f}{row['valid']:>8}{start:>9.1f}"
-            f"{row['peak_rss_mb']:>9}"
+            f"{name:<24}{row['records_per_second']:>10.2f}{again:>8}{tokens:>10}{row['valid']:>7}"
+            f"{row['start_seconds']:>9.1f}{'-' if first is None else f'{first:.1f}':>9}{row['peak_rss_mb']:>9}"
         )
     print(f"everything but the model: {own['own_ms_per_record']} ms a record over {own['records']} records")
     print(
@@ -56,7 +59,9 @@ def main() -> None:
                 "ratio_vs_vllm": ratio(rows, "vllm"),
                 "share_of_ceiling": round(share, 3),
                 "peak_rss_mb": fast["peak_rss_mb"],
-                "start_seconds": round(fast["first_result_seconds"], 2),
+                "start_seconds": round(fast["start_seconds"], 2),
+                "first_result_seconds": round(fast["first_result_seconds"], 2),
+                "ratio_vs_vllm_tokens": ratio(rows, "vllm", "tokens_per_second"),
                 "tokens_fed": fast["tokens_fed"],
                 "steps": fast["steps"],
                 "device": device,
@@ -65,11 +70,11 @@ def main() -> None:
     )
 
 
-def ratio(rows: dict[str, dict[str, Any]], peer: str) -> float | None:
+def ratio(rows: dict[str, dict[str, Any]], peer: str, rate: str = "records_per_second") -> float | None:
     """Our first pass over the peer's first pass, or None where the peer was not measured."""
     if peer not in rows:
         return None
-    return round(rows["gristmill, fast"]["records_per_second"] / rows[peer]["records_per_second"], 3)
+    return round(rows["gristmill, fast"][rate] / rows[peer][rate], 3)
 
 
 def measured(command: list[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def main() -> None:
     llm = LLM(
         model=work["model"],
         dtype=work["dtype"],
-        max_num_seqs=32,
+        max_num_seqs=int(sys.argv[2]),
         max_model_len=2048,
         enable_prefix_caching=True,
         structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
@@ -35,13 +35,15 @@ def main() -> None:
         done = llm.generate(work["prompts"], parameters, use_tqdm=False)
         seconds.append(time.perf_counter() - began)
     count = len(work["prompts"])
+    written = sum(len(d.outputs[0].token_ids) for d in done)
     print(
         json.dumps(
             {
                 "records_per_second": count / seconds[0],
                 "warm_records_per_second": count / seconds[1],
                 "start_seconds": ready - STARTED,
-                "completion_tokens": sum(len(d.outputs[0].token_ids) for d in done),
+                "tokens_per_second": written / seconds[0],
+                "completion_tokens": written,
                 "valid": sum(d.outputs[0].finish_reason == "stop" for d in done),
                 "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             }

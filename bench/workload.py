@@ -19,7 +19,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--records", type=int, default=64)
-    parser.add_argument("--engine", default="")
+    parser.add_argument("--rows", type=int, default=64, help="rows at once in our fast engine and in vLLM")
+    parser.add_argument("--quantize", default="none", choices=["none", "int8"])
+    parser.add_argument("--no-fast-forward", action="store_true", help="our fast engine samples forced tokens too")
+    parser.add_argument("--engine", default="", help="fast: our fast engine alone, and vLLM if it is there")
     parser.add_argument("--prompts", default="")
     return parser.parse_args()
 
@@ -27,12 +30,14 @@ def arguments() -> argparse.Namespace:
 def ticket_requests(count: int) -> list[Any]:
     """Requests for the shortest sample messages; beyond those, the same again under other ids."""
     from gristmill.engine import Request
+    from gristmill.options import Options
     from gristmill.presets import PRESETS
     from gristmill.records import Record, read_lines
     from gristmill.schema import load_schema
 
     schema = load_schema("ticket", ROOT / "schemas")
-    schema = dataclasses.replace(schema, examples=schema.examples[:1])
+    # Other engines have no verbatim fields: all are given the same grammar.
+    schema = dataclasses.replace(schema, examples=schema.examples[:1], options=Options(verbatim=False))
     preset = dataclasses.replace(PRESETS["extract"], max_new_tokens=NEW_TOKENS)
     found = [
         line.content

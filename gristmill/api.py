@@ -176,6 +176,7 @@ def load(
     preset: str = "extract",
     seed: int | None = None,
     token_budget: int | None = None,
+    quantize: str | None = None,
 ) -> Batcher:
     """Load a model, or hand out the one that this process has loaded with the same settings.
 
@@ -193,8 +194,17 @@ def load(
         preset=preset,
         seed=seed,
         token_budget=token_budget,
+        quantize=quantize,
     )
-    engine = engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=s.token_budget, way=s.engine)
+    engine = engine_for(
+        s.model,
+        device=s.device,
+        dtype=s.dtype,
+        seed=s.seed,
+        token_budget=s.token_budget,
+        way=s.engine,
+        quantize=s.quantize,
+    )
     return Batcher(engine, s.preset)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gristmill import intake
 from gristmill.checking import check
-from gristmill.engine import Engine, FinishReason, engine_for
+from gristmill.engine import Engine, FinishReason, as_quantized, engine_for
 from gristmill.errors import InputError, SchemaError, StorageError
 from gristmill.faults import Fault
 from gristmill.generating import GROUP, Generation
@@ -524,15 +524,22 @@ class Pipeline:
     def _model_identity(self) -> tuple[str, str]:
         if self._engine is not None:
             return self._engine.model.name, self._engine.model.fingerprint
-        directory = open_model(self.settings.model)
-        return directory.name, directory.fingerprint
+        directory, quantize = open_model(self.settings.model), self.settings.quantize
+        return as_quantized(directory.name, quantize), as_quantized(directory.fingerprint, quantize)
 
     def _loaded(self) -> Engine:
         if self._engine is not None:
             return self._engine
         s = self.settings
-        budget = s.token_budget
-        return engine_for(s.model, device=s.device, dtype=s.dtype, seed=s.seed, token_budget=budget, way=s.engine)
+        return engine_for(
+            s.model,
+            device=s.device,
+            dtype=s.dtype,
+            seed=s.seed,
+            token_budget=s.token_budget,
+            way=s.engine,
+            quantize=s.quantize,
+        )
 
 
 @lru_cache(maxsize=4)

@@ -49,6 +49,7 @@ class Settings(BaseSettings):
     )
     device: str = Field("auto", description="auto, cpu, cuda:0 ...")
     dtype: str = Field("auto", description="auto, float32, bfloat16, float16 (not on a CPU)")
+    quantize: Literal["none", "int8"] = Field("none", description="int8: weights of 8 bits, on CPUs")
     preset: str = Field("extract", description="the preset of first attempts")
     seed: int = Field(0, description="with record id and attempt, all that randomness depends on")
     engine: Literal["auto", "fast", "reference"] = Field("auto", description="how the model is run")

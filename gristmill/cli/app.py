@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gristmill.cli import eval_command, queue_commands, schema_commands, store_commands, watch_command
-from gristmill.cli.common import AsJson
+from gristmill.cli.common import AsJson, Quantize
 from gristmill.errors import GristmillError, SetupError
 from gristmill.schema import load_schema
 from gristmill.settings import load_settings
@@ -61,6 +61,7 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
     schemas: Annotated[Path | None, typer.Option(help="Schemas folder.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda:0 ...")] = None,
+    quantize: Quantize = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16, float16.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Repeat a file whose content was done before.")] = False,
     as_json: AsJson = False,
@@ -73,7 +74,9 @@ def run(
     from gristmill.pipeline import Pipeline
     from gristmill.report import as_text
 
-    settings = load_settings(preset=preset, model=model, data=data, schemas=schemas, device=device, dtype=dtype)
+    settings = load_settings(
+        preset=preset, model=model, data=data, schemas=schemas, device=device, dtype=dtype, quantize=quantize
+    )
     load_schema(schema, settings.schemas)
     if not file.is_file():
         raise SetupError(f"no file {str(file)!r}; give the path of a .jsonl or .jsonl.gz file")

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from sqlalchemy import make_url
@@ -13,6 +13,9 @@ from gristmill.pipeline import Pipeline
 from gristmill.settings import Settings
 
 Data = Annotated[Path | None, typer.Option(help="Data folder.")]
+Quantize = Annotated[
+    Literal["none", "int8"] | None, typer.Option(help="int8: weights of 8 bits, faster on CPUs and less exact.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")]
 
 

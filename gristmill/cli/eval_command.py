@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gristmill.cli.common import AsJson
+from gristmill.cli.common import AsJson, Quantize
 from gristmill.errors import SetupError
 from gristmill.schema import load_schema
 from gristmill.settings import load_settings
@@ -39,6 +39,7 @@ def evaluate(
     preset: Annotated[str | None, typer.Option(help="Decoding preset.")] = None,
     model: Annotated[str | None, typer.Option(help="Model directory, or embedded.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda:0 ...")] = None,
+    quantize: Quantize = None,
     schemas: Annotated[Path | None, typer.Option(help="Schemas folder.")] = None,
     output: Annotated[Path | None, typer.Option(help="Also write an HTML page here.")] = None,
     as_json: AsJson = False,
@@ -52,7 +53,7 @@ def evaluate(
     from gristmill.evaluation import examples_from, read_labelled
     from gristmill.evaluation.show import as_page, as_table, doubts, fields_table, how
 
-    settings = load_settings(preset=preset, model=model, schemas=schemas, device=device)
+    settings = load_settings(preset=preset, model=model, schemas=schemas, device=device, quantize=quantize)
     asked = load_schema(schema, settings.schemas)
     options = asked.options
     if plain:
@@ -68,7 +69,13 @@ def evaluate(
     records = records[:limit]
     if examples is not None:
         asked = replace(asked, examples=(*asked.examples, *examples_from(read_labelled(examples)[0], asked)))
-    engine = load(settings.model, device=settings.device, dtype=settings.dtype, preset=settings.preset)
+    engine = load(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        preset=settings.preset,
+        quantize=settings.quantize,
+    )
     found = run(engine, asked, records, folds=folds, preset=settings.preset, attempts=attempts).as_json()
     if output is not None:
         try:

@@ -9,6 +9,7 @@ from gristmill.engine.base import (
     Outcome,
     Request,
     Started,
+    as_quantized,
 )
 from gristmill.engine.owner import engine_for, load_count, release
 
@@ -21,6 +22,7 @@ __all__ = [
     "Outcome",
     "Request",
     "Started",
+    "as_quantized",
     "engine_for",
     "load_count",
     "release",

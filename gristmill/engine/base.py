@@ -89,6 +89,11 @@ class ModelInfo:
     notes: tuple[str, ...] = ()
 
 
+def as_quantized(name: str, quantize: str) -> str:
+    """The name or fingerprint of a model whose weights are quantized: it is another model, with other answers."""
+    return name if quantize == "none" else f"{name}-{quantize}"
+
+
 class Engine(Protocol):
     """One loaded model. An engine is not thread-safe: one caller at a time."""
 

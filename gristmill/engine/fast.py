@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from llguidance import LLExecutor, LLMatcher
 from llguidance.hf import from_tokenizer
-from llguidance.torch import allocate_token_bitmask, fill_next_token_bitmask_par
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask_par
 from torch import Tensor
 
 from gristmill.engine.base import Candidate, Failed, FinishReason, ModelInfo, Outcome, Request, Started
@@ -27,8 +27,9 @@ from gristmill.engine.loading import LoadedModel, free_bytes
 from gristmill.engine.masks import forbid
 from gristmill.engine.pools import Pools, compact
 from gristmill.engine.prompting import prompt_tokens
-from gristmill.engine.ragged import Apart, Piece, Pool, Prefix, RaggedAttention, Step, rounded
+from gristmill.engine.ragged import Apart, Piece, RaggedAttention, Step, rounded
 from gristmill.engine.sampling import RowSampler, is_filler, running_in_place, seed_for
+from gristmill.engine.slots import Pool, Prefix
 from gristmill.errors import ModelError
 from gristmill.faults import Fault, FaultCode
 from gristmill.prompts import chooses, messages_for
@@ -42,6 +43,7 @@ _names = itertools.count()
 LOOKAHEAD = 64
 """Requests that are tokenized ahead of being admitted."""
 
+_FIRST_STEP_TOKENS = 64
 _LOOK_EVERY = 8
 _FLAT_STEP = 16
 _SHORTEST_PREFIX = 16
@@ -74,8 +76,9 @@ def supports(model: Any) -> bool:
 class FastEngine:
     """Ragged continuous batching over one model whose class supports transformers' attention interface.
 
-    `token_budget` bounds the positions of all slots together (None: what half of the free memory holds), `step_tokens`
-    the tokens of one pass, `max_rows` the rows at once. With `fast_forward` off every token is sampled.
+    `token_budget` bounds the positions of all slots together (None: what half of the memory holds that is free when a
+    batch begins), `step_tokens` the tokens of one pass, `max_rows` the rows at once. With `fast_forward` off every
+    token is sampled.
     """
 
     def __init__(
@@ -104,8 +107,11 @@ class FastEngine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
         self._matchers = Matchers(self._tokenizer)
         self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
+        self._token_budget = token_budget
         self._pools = Pools(token_budget or self._fitting_budget())
         self._letters: dict[int, bool] = {}
+        # Until something has ended steps are short: somebody may wait for a first result.
+        self._awaited = True
         self.steps = 0
         self.tokens_fed = 0
 
@@ -122,6 +128,8 @@ class FastEngine:
         """
         # What one call had to halve for want of memory, the next may try again.
         self._step_tokens, self._max_rows = self._limits
+        if self._token_budget is None:
+            self._pools.budget = self._pools.positions + self._fitting_budget()
         source = iter(requests)
         waiting: deque[_Waiting] = deque()
         rows: list[_Row] = []
@@ -150,6 +158,7 @@ class FastEngine:
                     # Outside the handler: the exception would keep the step's tensors alive.
                     yield from self._halve(rows, waiting)
                     continue
+                self._awaited = self._awaited and not ended
                 for row, outcome in ended:
                     rows.remove(row)
                     row.pool.free(row.slot)
@@ -212,13 +221,7 @@ class FastEngine:
         flat: list[int] = []
         positions: list[int] = []
         asking: list[tuple[_Row, int]] = []
-        room = self._step_tokens
-        # Rows that write come first; long prompts take what room they leave, but never nothing.
-        for row in sorted(rows, key=lambda row: len(row.pending)):
-            count = min(len(row.pending), max(room, 0))
-            if count == 0:
-                break
-            room -= count
+        for row, count in self._fed(rows):
             pieces.append(Piece(row.pool, row.slot, row.held, len(flat), count))
             start = len(row.pool.prefix.tokens) + row.held
             flat += row.pending[:count]
@@ -232,6 +235,19 @@ class FastEngine:
             return []
         chosen = self._choose([row for row, _ in asking], logits)
         return [(row, done) for (row, _), token in zip(asking, chosen, strict=True) if (done := self._took(row, token))]
+
+    def _fed(self, rows: Sequence[_Row]) -> list[tuple[_Row, int]]:
+        """How many tokens of which rows go into the next step, those of a pool side by side."""
+        fed = []
+        room = min(self._step_tokens, _FIRST_STEP_TOKENS) if self._awaited else self._step_tokens
+        # Rows that write come first; long prompts take what room they leave, but never nothing.
+        for row in sorted(rows, key=lambda row: len(row.pending)):
+            count = min(len(row.pending), room)
+            if count == 0:
+                break
+            room -= count
+            fed.append((row, count))
+        return sorted(fed, key=lambda one: id(one[0].pool))
 
     def _forward(
         self, flat: list[int], positions: list[int], pieces: Sequence[Piece], asking: Sequence[tuple[_Row, int]]

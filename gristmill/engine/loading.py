@@ -10,7 +10,8 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from gristmill.engine.base import ModelInfo
+from gristmill.engine.base import ModelInfo, as_quantized
+from gristmill.engine.weights import prepare
 from gristmill.errors import ModelError
 from gristmill.models.directory import NEUTRAL_DECODING, ModelDirectory
 from gristmill.models.locate import open_model
@@ -104,8 +105,12 @@ def free_bytes(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def load_model(model: str, device: str, dtype: str, token_budget: int | None = None) -> LoadedModel:
+def load_model(
+    model: str, device: str, dtype: str, token_budget: int | None = None, quantize: str = "none"
+) -> LoadedModel:
     """Load a model directory; no hub is asked and no code from the directory is run.
+
+    With `quantize` "int8" the weights of linear layers are kept and multiplied as 8-bit integers.
 
     Raises:
         ModelError: the directory is incomplete, does not fit into memory or the device, or has no chat template.
@@ -132,6 +137,7 @@ def load_model(model: str, device: str, dtype: str, token_budget: int | None = N
         raise ModelError(f"model {directory.path} can't be loaded: {reason}; copy it again or use another") from error
     network = network.to(on).eval()
     network.requires_grad_(False)
+    prepare(network, quantize)
     # transformers fills what a call leaves open from the model's own file; an empty one has nothing to fill in.
     network.generation_config = GenerationConfig()
     tokenizer.padding_side = "left"
@@ -141,8 +147,8 @@ def load_model(model: str, device: str, dtype: str, token_budget: int | None = N
     merge_system = not _takes_system(tokenizer)
     notes = ("the model's template takes no system role; its text was put before the first message",)
     info = ModelInfo(
-        name=directory.name,
-        fingerprint=directory.fingerprint,
+        name=as_quantized(directory.name, quantize),
+        fingerprint=as_quantized(directory.fingerprint, quantize),
         device=str(on),
         dtype=str(as_dtype).removeprefix("torch."),
         context_tokens=directory.context_tokens,

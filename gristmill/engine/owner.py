@@ -25,31 +25,32 @@ def engine_for(
     seed: int = 0,
     token_budget: int | None = None,
     way: str = "auto",
+    quantize: str = "none",
 ) -> Engine:
     """The engine for these settings; another model than the one loaded replaces it, so that only one is in memory.
 
-    `way` is "fast", "reference", or "auto" for the fast one where the model's class supports it.
+    `way` is "fast", "reference", or "auto" for the fast one where the model's class supports it; `quantize` is "none"
+    or "int8".
 
     Raises:
         ModelError: the model can't be loaded, or not run the way that was asked for.
     """
     global _current, _loads
-    wanted = (model, device, dtype, seed, token_budget, way)
+    wanted = (model, device, dtype, seed, token_budget, way, quantize)
     with _lock:
         if _current is not None and _current[0] == wanted:
             return _current[1]
         _current = None
-        _current = (wanted, _load(model, device, dtype, seed, token_budget, way))
+        _current = (wanted, _load(*wanted))
         _loads += 1
         return _current[1]
 
 
-def _load(model: str, device: str, dtype: str, seed: int, token_budget: int | None, way: str) -> Engine:
+def _load(model: str, device: str, dtype: str, seed: int, token_budget: int | None, way: str, quantize: str) -> Engine:
     from gristmill.engine.fast import FastEngine, supports
     from gristmill.engine.loading import load_model
-    from gristmill.engine.reference import ReferenceEngine
 
-    loaded = load_model(model, device, dtype, token_budget)
+    loaded = load_model(model, device, dtype, token_budget, quantize)
     if way == "fast" or (way == "auto" and supports(loaded.model)):
         return whole(FastEngine(loaded, seed=seed, token_budget=token_budget), loaded)
     if way == "auto":
@@ -58,6 +59,9 @@ def _load(model: str, device: str, dtype: str, seed: int, token_budget: int | No
             type(loaded.model).__name__,
             extra={"action": "engine_fallback"},
         )
+    # Outlines takes seconds to import.
+    from gristmill.engine.reference import ReferenceEngine
+
     return whole(ReferenceEngine(loaded, seed=seed, token_budget=token_budget), loaded)
 
 

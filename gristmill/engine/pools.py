@@ -5,7 +5,9 @@ from typing import Protocol
 
 import torch
 
-from gristmill.engine.ragged import Pool, Prefix
+from gristmill.engine.slots import Pool, Prefix
+
+_SMALLEST = 512
 
 
 class Tenant(Protocol):
@@ -79,10 +81,10 @@ def compact(tenants: Iterable[Tenant]) -> None:
 
 def slot_size(need: int) -> int:
     """Positions of a slot for `need` of them: powers of two and their halves between, so that pools are few."""
-    size = 512
+    size = _SMALLEST
     while size < need:
         size *= 2
-    return size * 3 // 4 if size * 3 // 4 >= need else size
+    return size * 3 // 4 if size > _SMALLEST and size * 3 // 4 >= need else size
 
 
 def _busy(pool: Pool) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from llguidance import LLMatcher
-from llguidance.torch import allocate_token_bitmask, fill_next_token_bitmask
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from outlines.backends.llguidance import LLGuidanceBackend, LLGuidanceLogitsProcessor
 from outlines.models import from_transformers
 from torch import Tensor
@@ -196,6 +196,7 @@ class _Guide(LLGuidanceLogitsProcessor, LogitsProcessor):
         super().__init__("", tokenizer, "torch")
         self._eos_id = eos_id
         self._given = matchers
+        self.bitmask: Any = None
         self.errors: dict[int, str] = {}
         self.ended: set[int] = set()
 

@@ -12,6 +12,7 @@ from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
 from pydantic import BaseModel, Field, create_model
 from transformers import (
+    AutoModelForCausalLM,
     AutoTokenizer,
     BloomConfig,
     BloomForCausalLM,
@@ -32,6 +33,7 @@ from gristmill.engine import Candidate, Failed, FinishReason, Request, engine_fo
 from gristmill.engine.fast import FastEngine
 from gristmill.engine.loading import load_model
 from gristmill.engine.reference import ReferenceEngine
+from gristmill.engine.weights import Int8Linear, PackedLinear
 from gristmill.errors import ModelError
 from gristmill.faults import FaultCode
 from gristmill.grammar.constraint import constraint_for
@@ -381,3 +383,44 @@ def test_nothing_grows(engine: FastEngine) -> None:
     for _ in range(3):
         run(engine, requests(TEXTS * 4))
     assert (engine._pools.positions, len(engine._prefixes), len(engine._matchers._compiled)) == before
+
+
+def test_the_budget_follows_the_free_memory(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others take or give back between two batches changes how much is held at once."""
+    loaded = load_model(str(tiny_llama), "cpu", "float32")
+    engine = FastEngine(loaded)
+    before = engine._pools.budget
+    monkeypatch.setattr("gristmill.engine.fast.free_bytes", lambda _: 0)
+    assert list(engine.generate([], lambda _: None)) == []
+    assert engine._pools.budget == 4096 < before
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_quantized_weights(tiny_llama: Path, sample_requests: list[Request], dtype: str) -> None:
+    """Weights of 8 bits are another model by name and fingerprint, whose rows know nothing of their neighbours."""
+    loaded = load_model(str(tiny_llama), "cpu", dtype, quantize="int8")
+    assert loaded.info.name.endswith("-int8")
+    assert loaded.info.fingerprint != load_model(str(tiny_llama), "cpu", dtype).info.fingerprint
+    layers = [module for module in loaded.model.modules() if isinstance(module, Int8Linear)]
+    plain = load_model(str(tiny_llama), "cpu", dtype).model.model.layers[0].mlp.up_proj
+    states = torch.randn(1, 33, plain.in_features).to(loaded.model.dtype)
+    exact, rounded = plain(states), loaded.model.model.layers[0].mlp.up_proj(states)
+    assert rounded.dtype == states.dtype
+    assert float((exact - rounded).float().norm() / exact.float().norm()) < 0.02
+    alone = loaded.model.model.layers[0].mlp.up_proj(states[:, 5:6])
+    assert torch.equal(alone[0, 0], rounded[0, 5])
+    assert len(layers) == 7 * loaded.model.config.num_hidden_layers + 1
+    together = FastEngine(loaded).generate(sample_requests[:6], lambda _: None)
+    assert all(isinstance(outcome, Candidate) for outcome in together)
+
+
+def test_packed_weights_give_the_plain_product(tiny_llama: Path) -> None:
+    """In bfloat16 on a CPU weights are packed once; what comes out differs by the order of sums at most."""
+    loaded = load_model(str(tiny_llama), "cpu", "bfloat16")
+    packed = loaded.model.model.layers[0].mlp.down_proj
+    assert isinstance(packed, PackedLinear)
+    plain = torch.nn.Linear(packed.in_features, packed.out_features, bias=False, dtype=torch.bfloat16)
+    weights = AutoModelForCausalLM.from_pretrained(tiny_llama, dtype=torch.bfloat16).model.layers[0].mlp.down_proj
+    plain.load_state_dict(weights.state_dict())
+    states = torch.randn(1, 70, packed.in_features, dtype=torch.bfloat16)
+    torch.testing.assert_close(packed(states), plain(states), rtol=0.01, atol=0.01)
