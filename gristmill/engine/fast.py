@@ -43,7 +43,7 @@ _names = itertools.count()
 LOOKAHEAD = 64
 """Requests that are tokenized ahead of being admitted."""
 
-_FIRST_STEP_TOKENS = 64
+_FIRST_ROWS = 16
 _LOOK_EVERY = 8
 _FLAT_STEP = 16
 _SHORTEST_PREFIX = 16
@@ -108,9 +108,9 @@ class FastEngine:
         self._matchers = Matchers(self._tokenizer)
         self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
         self._token_budget = token_budget
-        self._pools = Pools(token_budget or self._fitting_budget())
+        self._pools = Pools(token_budget or self._fitting_budget(), max_rows)
         self._letters: dict[int, bool] = {}
-        # Until something has ended steps are short: somebody may wait for a first result.
+        # Until something has ended rows are few: somebody may wait for a first result.
         self._awaited = True
         self.steps = 0
         self.tokens_fed = 0
@@ -173,7 +173,8 @@ class FastEngine:
     def _admit(self, waiting: deque[_Waiting], rows: Sequence[_Row]) -> list[_Row]:
         admitted: list[_Row] = []
         backlog = sum(len(row.pending) for row in rows)
-        while waiting and len(rows) + len(admitted) < self._max_rows and backlog < self._step_tokens:
+        most = min(self._max_rows, _FIRST_ROWS) if self._awaited else self._max_rows
+        while waiting and len(rows) + len(admitted) < most and backlog < self._step_tokens:
             request, prompt, matcher = waiting[0]
             prefix = self._prefix(request.schema, prompt)
             tail = prompt[len(prefix.tokens) :]
@@ -239,7 +240,7 @@ class FastEngine:
     def _fed(self, rows: Sequence[_Row]) -> list[tuple[_Row, int]]:
         """How many tokens of which rows go into the next step, those of a pool side by side."""
         fed = []
-        room = min(self._step_tokens, _FIRST_STEP_TOKENS) if self._awaited else self._step_tokens
+        room = self._step_tokens
         # Rows that write come first; long prompts take what room they leave, but never nothing.
         for row in sorted(rows, key=lambda row: len(row.pending)):
             count = min(len(row.pending), room)

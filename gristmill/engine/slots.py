@@ -1,8 +1,11 @@
 """Keys and values of the rows in the model: slots of one size behind a prefix that all of them share."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -64,16 +67,15 @@ class Pool:
         self.used += [None] * count
         for tensors in (self._keys, self._values):
             for i, old in enumerate(tensors):
-                tensors[i] = old.new_zeros((len(self.used), *old.shape[1:]))
+                tensors[i] = _zeros((len(self.used), *old.shape[1:]), old)
                 tensors[i][: len(old)] = old
 
     def write(self, layer: int, places: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store keys and values [tokens, key heads, head size] of a layer at `places` (slot * capacity + position)."""
         while len(self._keys) <= layer:
-            # Zeros: what a masked position holds is multiplied by 0, which only a number survives.
             shape = (len(self.used), self.capacity, *keys.shape[1:])
-            self._keys.append(keys.new_zeros(shape))
-            self._values.append(values.new_zeros(shape))
+            self._keys.append(_zeros(shape, keys))
+            self._values.append(_zeros(shape, values))
         self._keys[layer].flatten(0, 1).index_copy_(0, places, keys)
         self._values[layer].flatten(0, 1).index_copy_(0, places, values)
 
@@ -89,3 +91,16 @@ class Pool:
             [t[slot, :size].transpose(0, 1).contiguous() for t in tensors] for tensors in (self._keys, self._values)
         )
         return Prefix(tuple(tokens), tuple(keys), tuple(values))
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros of the dtype and on the device of another tensor.
+
+    What a masked position holds is multiplied by 0, which only a number survives.
+    On a CPU it is memory that the system gives when it is first touched, where torch writes every zero; the first touch
+    of a new page is dear on a virtual machine.
+    """
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    size = math.prod(shape) * like.element_size()
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(like.dtype).view(shape)
