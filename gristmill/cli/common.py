@@ -14,7 +14,7 @@ from gristmill.settings import Settings
 
 Data = Annotated[Path | None, typer.Option(help="Data folder.")]
 Quantize = Annotated[
-    Literal["none", "int8"] | None, typer.Option(help="int8: weights of 8 bits, faster on CPUs and less exact.")
+    Literal["none", "int8"] | None, typer.Option(help="int8: weights of 8 bits, on CPUs; not everywhere faster.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")]
 
