@@ -3,7 +3,7 @@
 import errno
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -202,7 +202,8 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000:.0f}")
-    cursor.execute("PRAGMA journal_mode=WAL")
+    # While another connection turns the same new file to WAL, SQLite refuses at once, whatever the timeout says.
+    _patiently(lambda: cursor.execute("PRAGMA journal_mode=WAL"))
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute(f"PRAGMA busy_timeout={_SLICE_SECONDS * 1000:.0f}")
@@ -213,15 +214,21 @@ def _begin_sqlite(connection: Connection) -> None:
     if connection.get_execution_options().get("gristmill_reading"):
         connection.exec_driver_sql("BEGIN")
         return
+    _patiently(lambda: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+
+
+def _patiently(act: Callable[[], object]) -> None:
+    """Do what another connection may be in the way of, again and again as long as patience lasts."""
     until = time.monotonic() + (_patience.get() or _BUSY_SECONDS)
     while True:
         try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            act()
             return
-        except OperationalError as error:
-            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        except (OperationalError, sqlite3.OperationalError) as error:
+            code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) & 0xFF
             if code != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
+            time.sleep(0.01)
 
 
 def _prepare_postgresql(connection: Any, _record: Any) -> None:
