@@ -108,7 +108,7 @@ class FastEngine:
         self._matchers = Matchers(self._tokenizer)
         self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
         self._token_budget = token_budget
-        self._pools = Pools(token_budget or self._fitting_budget(), max_rows)
+        self._pools = Pools(token_budget or self._fitting_budget())
         self._letters: dict[int, bool] = {}
         # Until something has ended rows are few: somebody may wait for a first result.
         self._awaited = True
@@ -178,7 +178,7 @@ class FastEngine:
             request, prompt, matcher = waiting[0]
             prefix = self._prefix(request.schema, prompt)
             tail = prompt[len(prefix.tokens) :]
-            pool = self._pools.with_room(prefix, len(tail) + request.max_new_tokens)
+            pool = self._pools.with_room(prefix, len(tail) + request.max_new_tokens, self._max_rows)
             if pool is None:
                 break
             waiting.popleft()

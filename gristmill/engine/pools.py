@@ -22,12 +22,11 @@ class Pools:
     """Pools by prefix and slot size, within a budget of positions.
 
     Pools that nobody uses are given up when another needs the room. One that takes little of the budget has slots for
-    all `rows` from the start: making more later means to copy, and on a CPU memory costs nothing before it is used.
+    all rows from the start: making more later means to copy, and on a CPU memory costs nothing before it is used.
     """
 
-    def __init__(self, budget: int, rows: int = 4) -> None:
+    def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._rows = rows
         self._pools: dict[tuple[int, int], Pool] = {}
 
     @property
@@ -35,15 +34,18 @@ class Pools:
         """Positions of all slots together, used or not."""
         return sum(pool.slots * pool.capacity for pool in self._pools.values())
 
-    def with_room(self, prefix: Prefix, need: int) -> Pool | None:
-        """A pool with a free slot of at least `need` positions behind a prefix, or None while the budget is spent."""
+    def with_room(self, prefix: Prefix, need: int, rows: int) -> Pool | None:
+        """A pool with a free slot of at least `need` positions behind a prefix, or None while the budget is spent.
+
+        `rows` is how many there may be at once.
+        """
         capacity = slot_size(need)
         key = (id(prefix) if prefix.tokens else 0, capacity)
         pool = self._pools.get(key)
         if pool is not None and None in pool.used:
             return pool
         # As many slots again, as far as the budget goes; the first one is given whatever the budget says.
-        wanted = max(4, pool.slots if pool is not None else min(self._rows, self.budget // (4 * capacity)))
+        wanted = max(4, pool.slots if pool is not None else min(rows, self.budget // (4 * capacity)))
         if self._room() < wanted * capacity:
             self._pools = {k: p for k, p in self._pools.items() if _busy(p) or p is pool}
         count = min(wanted, self._room() // capacity) or (1 if self.positions == 0 else 0)

@@ -345,6 +345,8 @@ def test_out_of_memory_goes_on_with_half(tiny_llama: Path, monkeypatch: pytest.M
     assert outcomes == expected
     assert sorted(started) == list(range(15))
     assert max(rows) > 5
+    # New pools have room for the rows that are left, not for those that did not fit.
+    assert max(pool.slots for pool in engine._pools._pools.values()) <= 8
 
 
 def test_an_error_or_a_stop_leaves_the_engine_whole(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
